@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# Warnings and sanitizers, as one interface target that every target of ours links privately.
+add_library(flce_options INTERFACE)
+target_compile_options(flce_options INTERFACE
+  -Wall -Wextra -Wpedantic -Werror -Wno-psabi
+  $<$<COMPILE_LANGUAGE:CXX>:-Wshadow -Wnon-virtual-dtor>)
+if(FLCE_SANITIZE)
+  target_compile_options(flce_options INTERFACE
+    -fsanitize=${FLCE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(flce_options INTERFACE -fsanitize=${FLCE_SANITIZE})
+endif()
