@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C interface: plain structs in, a status out. Every function catches everything; the text of
+// the last failure is kept per thread in a fixed buffer.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <new>
+
+#include "api/registry.hpp"
+#include "api/validate.hpp"
+#include "core/check.hpp"
+#include "core/text.hpp"
+#include "flce/flce.h"
+#include "flce/flce.hpp"
+
+namespace flce {
+namespace {
+
+thread_local std::array<char, 1024> last_error{};
+
+flce_status remember(ErrorCode code, const char* text) {
+  write_text(last_error, "{}", text);
+  return static_cast<flce_status>(code);
+}
+
+// Runs `body` and turns whatever it throws into a status.
+template <typename Body>
+flce_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return FLCE_OK;
+  } catch (const Error& error) {
+    return remember(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return remember(ErrorCode::kInternal, "out of memory");
+  } catch (const std::exception& error) {
+    return remember(ErrorCode::kInternal, error.what());
+  } catch (...) {
+    return remember(ErrorCode::kInternal, "an unknown exception");
+  }
+}
+
+// The smallest struct sizes that this ABI ever had: fields are only appended.
+constexpr std::uint64_t kArgsSize = sizeof(flce_args);
+constexpr std::uint64_t kRequestSize = sizeof(flce_plan_request);
+constexpr std::uint64_t kPlanSize = sizeof(flce_plan);
+constexpr std::uint64_t kLargestStruct = 1u << 16;
+
+void require_size(const char* name, const void* pointer, std::uint64_t given, std::uint64_t known) {
+  require(pointer != nullptr, "{} is null", name);
+  require(given >= known && given <= kLargestStruct,
+          "{}.struct_size is {}; this library knows {} bytes (set it to sizeof, by {}_init where "
+          "there is one)",
+          name, given, known, name);
+}
+
+// Bytes behind the known fields come from a newer header; they must be zero, or something would be
+// silently ignored.
+void require_zero_tail(const char* name, const void* pointer, std::uint64_t given,
+                       std::uint64_t known) {
+  const auto* bytes = static_cast<const unsigned char*>(pointer);
+  require(std::all_of(bytes + known, bytes + given, [](unsigned char b) { return b == 0; }),
+          ErrorCode::kUnsupported,
+          "{} sets fields that this library (ABI {}.{}) does not know; use a newer library", name,
+          FLCE_ABI_MAJOR, FLCE_ABI_MINOR);
+}
+
+MatrixView view(const flce_matrix& m) {
+  return {m.data, m.rows, m.cols, m.row_stride, m.col_stride, static_cast<Dtype>(m.dtype)};
+}
+VectorView view(const flce_vector& v) {
+  return {v.data, v.size, v.stride, static_cast<Dtype>(v.dtype)};
+}
+
+Inputs inputs_of(const flce_args& a) {
+  return {view(a.hidden),       view(a.weight),       view(a.target),      view(a.bias),
+          view(a.class_weight), view(a.token_weight), view(a.temperature), view(a.normalizer),
+          view(a.grad_output),  view(a.grad_entropy)};
+}
+
+Outputs outputs_of(const flce_args& a) {
+  return {view(a.loss),         view(a.lse),        view(a.logprob),     view(a.entropy),
+          view(a.z_loss),       view(a.argmax),     view(a.num_correct), view(a.num_valid),
+          view(a.topk_logprob), view(a.topk_index), view(a.grad_hidden), view(a.grad_weight),
+          view(a.grad_bias)};
+}
+
+Options options_of(const flce_args& a) {
+  Options o;
+  o.reduction = static_cast<Reduction>(a.reduction);
+  o.ignore_index = a.ignore_index;
+  o.label_smoothing = a.label_smoothing;
+  o.z_loss = a.z_loss_weight;
+  o.softcap = a.softcap;
+  o.scale = a.scale;
+  o.temperature = a.temperature_value;
+  o.normalizer = a.normalizer_value;
+  o.has_normalizer = a.has_normalizer_value != 0;
+  o.shift = a.shift;
+  o.sequence_length = a.sequence_length;
+  return o;
+}
+
+// The checks that every function makes of its args.
+const flce_args& checked(const flce_args* args) {
+  require(args != nullptr, "args is null");
+  require_size("flce_args", args, args->struct_size, kArgsSize);
+  require(args->abi_major == FLCE_ABI_MAJOR,
+          "args was made for ABI {}.{}; this library has {}.{} (call flce_args_init)",
+          args->abi_major, args->abi_minor, FLCE_ABI_MAJOR, FLCE_ABI_MINOR);
+  require_zero_tail("flce_args", args, args->struct_size, kArgsSize);
+  require(args->device == FLCE_DEVICE_CPU, ErrorCode::kUnsupported,
+          "device {} is not supported by this build; FLCE_DEVICE_CPU (0) is", args->device);
+  return *args;
+}
+
+Problem problem_of_args(const flce_args& args) {
+  return problem_of(inputs_of(args), outputs_of(args), options_of(args),
+                    args.accumulate_grad_weight != 0, args.accumulate_grad_bias != 0,
+                    static_cast<Pass>(args.pass));
+}
+
+DeviceCaps caps_for(std::int32_t num_threads) {
+  DeviceCaps caps = cpu_caps();
+  if (num_threads > 0) caps.num_threads = num_threads;
+  return caps;
+}
+
+Plan make(const flce_args& args, const flce_plan_request& wanted) {
+  require(wanted.num_threads >= 0, "num_threads is {}; it must be 0 (all) or more",
+          wanted.num_threads);
+  const PlanRequest request{static_cast<Method>(wanted.method), wanted.chunk, wanted.budget_bytes,
+                            static_cast<ChunkPolicy>(wanted.policy)};
+  return plan(problem_of_args(args), caps_for(wanted.num_threads), request);
+}
+
+// The full plan behind the plain struct: planning again with its method and chunk, which is pure.
+Plan plan_again(const flce_args& args, const flce_plan* given) {
+  require(given != nullptr, "plan is null");
+  require_size("flce_plan", given, given->struct_size, kPlanSize);
+  flce_plan_request request{};
+  request.method = given->method;
+  request.chunk = given->chunk;
+  request.num_threads = given->num_threads;
+  Plan plan = make(args, request);
+  require(
+      plan.workspace_bytes == given->workspace_bytes && plan.saved_bytes == given->saved_bytes,
+      "the plan was made for other arguments: it books {} + {} bytes, these arguments need {} + "
+      "{}; call flce_make_plan again",
+      given->workspace_bytes, given->saved_bytes, plan.workspace_bytes, plan.saved_bytes);
+  return plan;
+}
+
+std::span<std::byte> bytes_at(void* data, std::uint64_t size) {
+  return {static_cast<std::byte*>(data), data == nullptr ? 0 : static_cast<std::size_t>(size)};
+}
+
+}  // namespace
+}  // namespace flce
+
+using namespace flce;  // the functions below are C, in the global namespace
+
+extern "C" {
+
+const char* flce_version(void) { return version(); }
+
+const char* flce_last_error(void) { return last_error.data(); }
+
+const char* flce_status_name(flce_status status) {
+  constexpr std::array kNames{"ok",
+                              "invalid_argument",
+                              "unsupported",
+                              "out_of_budget",
+                              "target_out_of_range",
+                              "workspace_too_small",
+                              "device_error",
+                              "internal"};
+  return status >= 0 && status < static_cast<flce_status>(kNames.size()) ? kNames[status]
+                                                                         : "unknown status";
+}
+
+flce_status flce_args_init(flce_args* args, uint64_t struct_size) {
+  return guarded([&] {
+    require_size("flce_args", args, struct_size, kArgsSize);
+    std::memset(args, 0, struct_size);
+    args->struct_size = struct_size;
+    args->abi_major = FLCE_ABI_MAJOR;
+    args->abi_minor = FLCE_ABI_MINOR;
+    const Options defaults;
+    args->reduction = static_cast<std::int32_t>(defaults.reduction);
+    args->ignore_index = defaults.ignore_index;
+    args->scale = defaults.scale;
+    args->temperature_value = defaults.temperature;
+    for (flce_matrix* m : {&args->hidden, &args->weight, &args->topk_logprob, &args->topk_index,
+                           &args->grad_hidden, &args->grad_weight}) {
+      m->col_stride = 1;
+    }
+    for (flce_vector* v :
+         {&args->target, &args->bias, &args->class_weight, &args->token_weight, &args->temperature,
+          &args->normalizer, &args->grad_output, &args->grad_entropy, &args->loss, &args->lse,
+          &args->logprob, &args->entropy, &args->z_loss, &args->argmax, &args->num_correct,
+          &args->num_valid, &args->grad_bias}) {
+      v->stride = 1;
+    }
+  });
+}
+
+flce_status flce_plan_request_init(flce_plan_request* request, uint64_t struct_size) {
+  return guarded([&] {
+    require_size("flce_plan_request", request, struct_size, kRequestSize);
+    std::memset(request, 0, struct_size);
+    request->struct_size = struct_size;
+  });
+}
+
+flce_status flce_make_plan(const flce_args* args, const flce_plan_request* request,
+                           flce_plan* plan) {
+  return guarded([&] {
+    const flce_args& a = checked(args);
+    require(plan != nullptr, "plan is null");
+    require_size("flce_plan", plan, plan->struct_size, kPlanSize);
+    flce_plan_request wanted{};
+    if (request != nullptr) {
+      require_size("flce_plan_request", request, request->struct_size, kRequestSize);
+      require_zero_tail("flce_plan_request", request, request->struct_size, kRequestSize);
+      wanted = *request;
+    }
+    const Plan made = make(a, wanted);
+    const std::uint64_t struct_size = plan->struct_size;
+    std::memset(plan, 0, struct_size);
+    plan->struct_size = struct_size;
+    plan->workspace_bytes = made.workspace_bytes;
+    plan->saved_bytes = made.saved_bytes;
+    plan->extra_bytes = made.extra_bytes;
+    plan->input_bytes = made.input_bytes;
+    plan->output_bytes = made.output_bytes;
+    plan->peak_bytes = made.peak_bytes;
+    plan->chunk = made.chunk;
+    plan->num_chunks = made.num_chunks;
+    plan->seconds = made.seconds;
+    plan->method = static_cast<flce_method>(made.method);
+    plan->gemms = made.methods[static_cast<std::size_t>(made.method) - 1].gemms;
+    plan->num_threads = made.caps.num_threads;
+  });
+}
+
+flce_status flce_can_serve(const flce_args* args, flce_method method) {
+  return guarded([&] {
+    const flce_args& a = checked(args);
+    const MethodInfo* info = find_method(static_cast<Method>(method));
+    require(info != nullptr, "method {} is unknown; FLCE_NAIVE to FLCE_RECOMPUTE exist", method);
+    const Problem problem = problem_of_args(a);
+    validate_problem(problem);
+    std::array<char, 320> refusal{};
+    if (info->runnable) {
+      info->refusal(problem, refusal);
+    } else {
+      write_text(refusal, "{} can be planned, not run", name_of(info->method));
+    }
+    require(refusal[0] == '\0', ErrorCode::kUnsupported, "{}", refusal.data());
+    last_error[0] = '\0';
+  });
+}
+
+flce_status flce_run(const flce_args* args, const flce_plan* plan, void* workspace,
+                     uint64_t workspace_bytes) {
+  return guarded([&] {
+    const flce_args& a = checked(args);
+    run(plan_again(a, plan), inputs_of(a), outputs_of(a), bytes_at(workspace, workspace_bytes));
+  });
+}
+
+flce_status flce_forward(const flce_args* args, const flce_plan* plan, void* workspace,
+                         uint64_t workspace_bytes, void* saved, uint64_t saved_bytes) {
+  return guarded([&] {
+    const flce_args& a = checked(args);
+    forward(plan_again(a, plan), inputs_of(a), outputs_of(a), bytes_at(workspace, workspace_bytes),
+            bytes_at(saved, saved_bytes));
+  });
+}
+
+flce_status flce_backward(const flce_args* args, const flce_plan* plan, void* workspace,
+                          uint64_t workspace_bytes, void* saved, uint64_t saved_bytes) {
+  return guarded([&] {
+    const flce_args& a = checked(args);
+    backward(plan_again(a, plan), inputs_of(a), outputs_of(a), bytes_at(workspace, workspace_bytes),
+             bytes_at(saved, saved_bytes));
+  });
+}
+
+flce_status flce_scale_grads(const flce_vector* upstream, const flce_matrix* grad_hidden,
+                             const flce_matrix* grad_weight, const flce_vector* grad_bias) {
+  return guarded([&] {
+    require(upstream != nullptr, "upstream is null");
+    scale_grads(view(*upstream), grad_hidden ? view(*grad_hidden) : MatrixView{},
+                grad_weight ? view(*grad_weight) : MatrixView{},
+                grad_bias ? view(*grad_bias) : VectorView{});
+  });
+}
+
+}  // extern "C"

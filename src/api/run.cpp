@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public entry points: validate once, then hand the plan's verbs to the method.
+#include "api/registry.hpp"
+#include "api/validate.hpp"
+#include "core/check.hpp"
+#include "plan/planner.hpp"
+
+namespace flce {
+namespace {
+
+const Backend& backend_for(const Plan& plan) {
+  const Backend* backend = registry().backend_of(plan.caps.kind);
+  require(backend != nullptr, ErrorCode::kUnsupported, "this build has no backend for device {}",
+          name_of(plan.caps.kind));
+  return *backend;
+}
+
+const MethodInfo& runnable_method(const Plan& plan) {
+  const MethodInfo* info = find_method(plan.method);
+  require(info != nullptr, "the plan names no method; make it with flce::plan");
+  require(info->runnable, ErrorCode::kUnsupported,
+          "{} is a model of other code's memory and cannot be run; naive, chunked, fused and "
+          "recompute can",
+          name_of(plan.method));
+  return *info;
+}
+
+void require_pass(const Plan& plan, Pass pass, const char* call) {
+  require(plan.problem.pass == pass,
+          "{} was called with a plan for {}; set Problem::pass before planning", call,
+          plan.problem.pass == Pass::kRun ? "one run call" : "a forward and a backward call");
+}
+
+Step step_of(const Plan& plan, const MethodInfo& method, const Inputs& inputs,
+             const Outputs& outputs, std::span<std::byte> workspace, std::span<std::byte> saved,
+             RunReport* report) {
+  Step step;
+  step.plan = &plan;
+  step.inputs = &inputs;
+  step.outputs = &outputs;
+  step.workspace = workspace.data();
+  step.saved = saved.data();
+  step.report = report;
+  step.kept = method.kept(plan.problem, {plan.method, plan.chunk, plan.slab});
+  return step;
+}
+
+}  // namespace
+
+Plan plan(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
+  validate_problem(problem);
+  validate_request(request, caps);
+  return make_plan(registry(), problem, caps, request, false);
+}
+
+Plan plan_report(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
+  validate_problem(problem);
+  validate_request(request, caps);
+  return make_plan(registry(), problem, caps, request, true);
+}
+
+void run(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
+         std::span<std::byte> workspace, RunReport* report) {
+  const MethodInfo& method = runnable_method(plan);
+  require_pass(plan, Pass::kRun, "run");
+  validate_buffer("workspace", workspace, plan.workspace_bytes);
+  validate_views(plan, inputs, outputs, Phase::kRun, true, workspace, {});
+  const Backend& backend = backend_for(plan);
+  const Step step = step_of(plan, method, inputs, outputs, workspace, {}, report);
+  backend.prepare(step);
+  method.forward(backend, step);
+  if (plan.problem.wants.any_gradient()) method.backward(backend, step);
+}
+
+void forward(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
+             std::span<std::byte> workspace, std::span<std::byte> saved, RunReport* report) {
+  const MethodInfo& method = runnable_method(plan);
+  require_pass(plan, Pass::kForwardBackward, "forward");
+  validate_buffer("workspace", workspace, plan.workspace_bytes);
+  validate_buffer("saved", saved, plan.saved_bytes);
+  const bool writes_grads = plan.method == Method::kFused;
+  validate_views(plan, inputs, outputs, Phase::kForward, writes_grads, workspace, saved);
+  const Backend& backend = backend_for(plan);
+  Step step = step_of(plan, method, inputs, outputs, workspace, saved, report);
+  step.unit_upstream = true;
+  backend.prepare(step);
+  method.forward(backend, step);
+}
+
+void backward(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
+              std::span<std::byte> workspace, std::span<std::byte> saved, RunReport* report) {
+  const MethodInfo& method = runnable_method(plan);
+  require_pass(plan, Pass::kForwardBackward, "backward");
+  validate_buffer("workspace", workspace, plan.workspace_bytes);
+  validate_buffer("saved", saved, plan.saved_bytes);
+  validate_views(plan, inputs, outputs, Phase::kBackward, true, workspace, saved);
+  if (!plan.problem.wants.any_gradient()) return;
+  const Backend& backend = backend_for(plan);
+  const Step step = step_of(plan, method, inputs, outputs, workspace, saved, report);
+  backend.prepare(step);
+  method.backward(backend, step);
+}
+
+void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
+                 const MatrixView& grad_weight, const VectorView& grad_bias) {
+  require(upstream.size == 1 && upstream.data != nullptr &&
+              (upstream.dtype >= Dtype::kF64 && upstream.dtype <= Dtype::kF16),
+          "upstream has {} elements of {}; scale_grads multiplies by one number of f64, f32, bf16 "
+          "or f16",
+          upstream.size, name_of(upstream.dtype));
+  for (const MatrixView* grad : {&grad_hidden, &grad_weight}) {
+    require(!*grad || grad->col_stride == 1 || grad->cols <= 1,
+            "a gradient has inner stride {}; its rows must be contiguous (inner stride 1)",
+            grad->col_stride);
+    require(!*grad || grad->data != nullptr || grad->rows * grad->cols == 0,
+            "a gradient has a null data pointer");
+  }
+  require(!grad_bias || grad_bias.data != nullptr || grad_bias.size == 0,
+          "grad_bias has a null data pointer");
+  registry()
+      .backend_of(DeviceKind::kCpu)
+      ->scale_grads(upstream, grad_hidden, grad_weight, grad_bias);
+}
+
+}  // namespace flce

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environment variables of FLCE, read once and in one place.
+//   FLCE_NUM_THREADS  worker threads of the CPU backend (1..1024)
+//   FLCE_ISA          portable | avx2 | avx512: the CPU kernels to use
+#pragma once
+
+#include <string>
+
+namespace flce {
+
+struct Environment {
+  int num_threads = 0;  // 0: not given
+  std::string isa;      // empty: not given
+};
+
+// Throws Error{kInvalidArgument} for a value that means nothing; the message says what would work.
+const Environment& environment();
+
+}  // namespace flce

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words for element types, methods, reductions and slots: one table each, read both ways.
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "core/check.hpp"
+#include "flce/flce.hpp"
+
+namespace flce {
+namespace {
+
+constexpr std::array kDtypeNames{"none", "f64", "f32", "bf16", "f16", "i64", "i32"};
+constexpr std::array<std::int64_t, 7> kDtypeSizes{0, 8, 4, 2, 2, 8, 4};
+constexpr std::array kMethodNames{"auto",      "naive",       "chunked",      "fused",
+                                  "recompute", "naive-eager", "chunked-eager"};
+constexpr std::array kReductionNames{"none", "sum", "mean"};
+constexpr std::array kDeviceNames{"cpu", "cuda"};
+constexpr std::array kSlotNames{"row_state",
+                                "coefficients",
+                                "reduction",
+                                "kept",
+                                "tile_stats",
+                                "hidden_packed",
+                                "hidden_by_token",
+                                "grad_hidden_acc",
+                                "grad_weight_acc",
+                                "grad_bias_acc",
+                                "bias",
+                                "class_weight",
+                                "gradient_packed",
+                                "weight_packed",
+                                "topk",
+                                "thread_scratch"};
+static_assert(kSlotNames.size() == kNumSlots);
+static_assert(kMethodNames.size() == kNumMethods);
+
+template <std::size_t Size, typename Enum>
+const char* name_in(const std::array<const char*, Size>& names, Enum value) noexcept {
+  const auto i = static_cast<std::size_t>(value);
+  return i < Size ? names[i] : "unknown";
+}
+
+template <typename Enum, std::size_t Size>
+Enum find_in(const std::array<const char*, Size>& names, std::string_view name,
+             std::string_view what) {
+  std::string known;
+  for (std::size_t i = 0; i < Size; ++i) {
+    if (name == names[i]) return static_cast<Enum>(i);
+    known += (i > 0 ? ", " : "") + std::string(names[i]);
+  }
+  fail(ErrorCode::kInvalidArgument, "unknown {} '{}'; known: {}", what, name, known);
+}
+
+}  // namespace
+
+std::int64_t size_of(Dtype dtype) noexcept {
+  const auto i = static_cast<std::size_t>(dtype);
+  return i < kDtypeSizes.size() ? kDtypeSizes[i] : 0;
+}
+
+const char* name_of(Dtype dtype) noexcept { return name_in(kDtypeNames, dtype); }
+const char* name_of(Method method) noexcept { return name_in(kMethodNames, method); }
+const char* name_of(Reduction reduction) noexcept { return name_in(kReductionNames, reduction); }
+const char* name_of(DeviceKind kind) noexcept { return name_in(kDeviceNames, kind); }
+const char* name_of(Slot slot) noexcept { return name_in(kSlotNames, slot); }
+
+Dtype dtype_of(std::string_view name) { return find_in<Dtype>(kDtypeNames, name, "dtype"); }
+Method method_of(std::string_view name) { return find_in<Method>(kMethodNames, name, "method"); }
+Reduction reduction_of(std::string_view name) {
+  return find_in<Reduction>(kReductionNames, name, "reduction");
+}
+
+const char* version() noexcept { return "0.1.0"; }
+
+}  // namespace flce

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workspace: zero-filled memory of the caller's, on 2 MiB pages where the system gives them (fresh
+// 4 KiB pages cost 16-18 % of a step, measured on two Zen 5 cores).
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "core/check.hpp"
+#include "core/int_math.hpp"
+#include "flce/flce.hpp"
+
+namespace flce {
+namespace {
+
+constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+
+std::uint64_t mapped_bytes(std::uint64_t bytes) {
+  return round_up_bytes(bytes, bytes >= kHugePage ? kHugePage : 4096);
+}
+
+}  // namespace
+
+Workspace::Workspace(std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const std::uint64_t size = mapped_bytes(bytes);
+  void* memory = size == kSaturated ? MAP_FAILED
+                                    : ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    fail(ErrorCode::kOutOfBudget,
+         "no memory for a workspace of {}; a smaller budget or chunk needs less",
+         format_bytes(bytes));
+  }
+  if (size >= kHugePage) ::madvise(memory, size, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(memory);
+  size_ = static_cast<std::size_t>(bytes);
+}
+
+Workspace::~Workspace() {
+  if (data_ != nullptr) ::munmap(data_, mapped_bytes(size_));
+}
+
+Workspace::Workspace(Workspace&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Workspace& Workspace::operator=(Workspace&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace flce

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one instruction set provides: blocks of packed products, the tile of logits that is
+// exponentiated while it is in cache, and the packing of the logit gradient. Plain functions over
+// plain structs; tile_*.cpp instantiates one template per instruction set.
+//
+// Packed operands are panels: [panel][k][width], zero beyond the last row. The left operand's
+// panels are `left_width` wide, the right one's `right_width`.
+#pragma once
+
+#include <cstdint>
+
+#include "flce/types.hpp"
+
+namespace flce::cpu {
+
+// Blocking, the same for every instruction set so that plans do not depend on the machine. All
+// panel widths (left 6 or 12, right 4 to 32) divide these.
+inline constexpr std::int64_t kTileVocab = 192;  // columns of a logits tile
+inline constexpr std::int64_t kTileTokens = 96;  // rows of a logits tile: 72 KiB in f32, in L2
+inline constexpr std::int64_t kInnerSum = 256;  // terms added in registers before memory is touched
+inline constexpr std::int64_t kRowPad = 12;     // rows of packed left operands are padded to this
+inline constexpr std::int64_t kColPad = 32;     // columns of packed right operands likewise
+
+// Rows [0, rows) of a matrix of `dtype`, each with `depth` contiguous elements that are the sum's
+// index -> panels of `width` rows. Rows up to the padded count are zero.
+struct PackRows {
+  const void* data;
+  std::int64_t row_stride;
+  std::int64_t rows;
+  std::int64_t depth;
+};
+
+// `depth` rows of a matrix, each with `cols` contiguous elements; the row is the sum's index.
+// Rows whose `skip` is set become zero without being read.
+struct PackCols {
+  const void* data;
+  std::int64_t row_stride;
+  std::int64_t depth;
+  std::int64_t cols;
+  const std::uint8_t* skip;  // (depth) or null
+};
+
+// c (rows, cols) (+)= left . right over `depth`; rows and cols are padded to whole panels.
+template <typename Acc>
+struct Multiply {
+  std::int64_t rows;
+  std::int64_t cols;
+  std::int64_t depth;
+  const Acc* left;
+  const Acc* right;
+  Acc* c;
+  std::int64_t c_stride;
+  bool add;
+};
+
+// How products become logits: z = scale * product + bias, u = softcap * tanh(z / softcap) / T.
+template <typename Acc>
+struct LogitMap {
+  Acc scale;
+  Acc softcap;  // 0: none
+};
+
+// Statistics of one row of one tile; `max` is finite.
+template <typename Acc>
+struct TileStats {
+  Acc max;
+  Acc others;
+  Acc entropy;
+  Acc weighted;  // sum of w_j * (max - u_j)
+};
+
+// One row of a tile of logits. `tile` holds products on entry, u on return; it is kTileVocab long.
+template <typename Acc>
+struct TileRow {
+  Acc* tile;
+  std::int64_t cols;        // valid columns
+  const Acc* bias;          // (cols) or null
+  const Acc* class_weight;  // (cols) or null: ones
+  LogitMap<Acc> map;
+  Acc inverse_temperature;
+  std::int64_t target;  // column of the target in this tile, or -1
+  bool wants_entropy;
+  bool wants_weighted;
+  bool wants_best;
+  void* exponentials;  // (cols) of the kept type, or null
+  Dtype kept_dtype;    // of exponentials: kBF16, kF32 or kF64
+  Acc* logits;         // (cols) z, or null
+};
+
+template <typename Acc>
+struct TileResult {
+  TileStats<Acc> stats;
+  Acc target;  // u_y, if the target is in this tile
+  Acc target_slope;
+  Acc best;
+  std::int64_t best_col;  // -1 if every logit is NaN
+};
+
+// What the gradient of one row needs (math/row.hpp RowGradient), in the accumulation type.
+template <typename Acc>
+struct RowCoefficients {
+  Acc max;
+  Acc a;
+  Acc q;
+  Acc h;
+  Acc k;
+  Acc t;
+  Acc inverse_temperature;
+  bool active;          // false: the row's gradient is zero and nothing of it is read
+  std::int64_t target;  // local column of the target, or -1
+};
+
+// Where the gradient of a block of logits comes from: tokens x columns of kept values.
+template <typename Acc>
+struct GradientBlock {
+  const void* kept;          // first kept row of the block, first column of the kept range
+  std::int64_t kept_stride;  // elements
+  Dtype kept_dtype;
+  bool is_logits;  // kept values are z, else exponentials
+  const RowCoefficients<Acc>* rows;
+  const Acc* tile_max;  // exponentials: (tokens, num_tiles), row stride tile_stride
+  std::int64_t tile_stride;
+  const Acc* class_weight;  // by local column, or null
+  LogitMap<Acc> map;
+  Acc alpha;  // multiplies the packed gradient, not the bias sums
+  std::int64_t num_tokens;
+  std::int64_t first_col;  // local column of the block; kept column first_col - kept_first_col
+  std::int64_t num_cols;
+  std::int64_t kept_first_col;
+};
+
+template <typename Acc>
+struct Kernels {
+  const char* isa;
+  std::int64_t left_width;
+  std::int64_t right_width;
+
+  void (*pack_rows)(const PackRows& source, Dtype dtype, std::int64_t width, Acc* packed);
+  void (*pack_cols)(const PackCols& source, Dtype dtype, Acc* packed);
+  void (*multiply)(const Multiply<Acc>& block);
+  TileResult<Acc> (*tile_row)(const TileRow<Acc>& row);
+  // Panels of tokens, the sum runs over columns: the left operand of grad_hidden.
+  void (*pack_gradient_by_token)(const GradientBlock<Acc>& block, Acc* packed);
+  // Panels of columns, the sum runs over tokens: the left operand of grad_weight. `bias_sums`
+  // (num_cols) or null: the sum over tokens is added to it.
+  void (*pack_gradient_by_vocab)(const GradientBlock<Acc>& block, Acc* packed, double* bias_sums);
+};
+
+// The table of the chosen instruction set: the best that the processor has, or FLCE_ISA. Throws
+// Error{kInvalidArgument} if FLCE_ISA asks for what the processor lacks.
+template <typename Acc>
+const Kernels<Acc>& kernels();
+
+// Defined in tile_<isa>.cpp.
+template <typename Acc>
+const Kernels<Acc>& portable_kernels();
+template <typename Acc>
+const Kernels<Acc>& avx2_kernels();
+template <typename Acc>
+const Kernels<Acc>& avx512_kernels();
+
+}  // namespace flce::cpu

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of one CPU step: how large each slot is, and typed pointers into the workspace. Sizes
+// and pointers come from the same few functions, used by book() and by the verbs.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "backend/backend.hpp"
+#include "core/check.hpp"
+#include "core/int_math.hpp"
+#include "cpu/element.hpp"
+#include "cpu/kernels.hpp"
+#include "math/row.hpp"
+
+namespace flce::cpu {
+
+// Tokens whose tile statistics are held at once when nothing but their sum is needed later.
+inline constexpr std::int64_t kStatsTokens = 480;
+// Vocabulary rows of one block of grad_hidden's sum.
+inline constexpr std::int64_t kSumBlock = 512;
+// Tokens of one block of grad_weight's sum.
+inline constexpr std::int64_t kTokenBlock = 960;
+// Columns of grad_hidden that one task makes.
+inline constexpr std::int64_t kStrip = 128;
+
+struct RowRecord {
+  RowStats stats;
+  double loss = 0.0;    // token weight included
+  double z_part = 0.0;  // likewise
+};
+
+// Sums over the tokens, of which the reduced loss and the divisor are made.
+struct Totals {
+  double class_weight_sum = 0.0;   // sum_j w_j over the whole vocabulary
+  double target_weight_sum = 0.0;  // sum of w_y over valid tokens
+  double loss_sum = 0.0;
+  double z_sum = 0.0;
+  std::int64_t num_valid = 0;
+  std::int64_t num_correct = 0;
+};
+
+// How grad_weight is summed over several chunks.
+enum class WeightSum {
+  kDirect,  // in the caller's buffer, which has the accumulation type (or there is one chunk)
+  kSplit,   // bf16: high halves in the caller's buffer, low halves in the workspace; exact
+  kBuffer,  // f32 in the workspace
+};
+
+inline Dtype grad_weight_dtype(const Problem& p) {
+  return p.grad_weight_dtype == Dtype::kNone ? p.dtype : p.grad_weight_dtype;
+}
+inline Dtype accumulation_dtype(const Problem& p) {
+  return p.dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
+}
+
+// Sizes in elements, from the problem and its tiling alone.
+struct Sizes {
+  std::int64_t acc_size;  // bytes of the accumulation type
+  std::int64_t chunk;     // tokens of a chunk
+  std::int64_t num_chunks;
+  std::int64_t chunk_padded;  // to whole panels
+  std::int64_t state_tokens;  // tokens whose row state is held
+  std::int64_t stats_tokens;  // tokens whose tile statistics are held
+  std::int64_t num_tiles;
+  std::int64_t hidden_padded;
+  std::int64_t stat_planes;  // maximum, others [, entropy] [, weighted]
+  Dtype kept_dtype;
+  WeightSum weight_sum;
+  std::int64_t sum_rows;      // rows of grad_weight's accumulator
+  std::int64_t lane_partial;  // elements of a lane's scratch in `partial` ...
+  std::int64_t lane_weight;   // ... and in `grad_weight`
+};
+Sizes sizes_of(const Problem& problem, const Tiling& tiling, const Kept& kept);
+
+inline Tiling tiling_of(const Plan& plan) { return {plan.method, plan.chunk, plan.slab}; }
+
+// A step as the verbs see it.
+template <typename Acc>
+class Memory {
+ public:
+  explicit Memory(const Step& step)
+      : step_(step), sizes_(sizes_of(step.problem(), tiling_of(*step.plan), step.kept)) {}
+
+  const Sizes& sizes() const { return sizes_; }
+  const Problem& problem() const { return step_.problem(); }
+  const Inputs& inputs() const { return *step_.inputs; }
+  const Outputs& outputs() const { return *step_.outputs; }
+  int num_lanes() const { return step_.plan->caps.num_threads; }
+
+  Totals& totals() const { return *at<Totals>(Slot::kReduction); }
+  RowRecord* records(std::int64_t token) const {
+    return at<RowRecord>(Slot::kRowState) + token % sizes_.state_tokens;
+  }
+  RowCoefficients<Acc>* coefficients(std::int64_t token) const {
+    return at<RowCoefficients<Acc>>(Slot::kCoefficients) + token % sizes_.state_tokens;
+  }
+  // One byte a token: its hidden row must not be read.
+  std::uint8_t* skip(std::int64_t token) const {
+    auto* after = at<RowCoefficients<Acc>>(Slot::kCoefficients) + sizes_.state_tokens;
+    return reinterpret_cast<std::uint8_t*>(after) + token % sizes_.state_tokens;
+  }
+  // Plane `plane` of the tile statistics, (stats_tokens, num_tiles).
+  Acc* stats(std::int64_t plane) const {
+    return at<Acc>(Slot::kTileStats) + plane * sizes_.stats_tokens * sizes_.num_tiles;
+  }
+  std::int32_t* best_cols() const {
+    return reinterpret_cast<std::int32_t*>(stats(sizes_.stat_planes));
+  }
+  const Acc* bias() const { return problem().has_bias() ? at<Acc>(Slot::kBias) : nullptr; }
+  // The local class weights, and their sums by tile behind them.
+  Acc* class_weights() const {
+    return problem().has_class_weight() ? at<Acc>(Slot::kClassWeight) : nullptr;
+  }
+  double* tile_weights() const {
+    const auto bytes = round_up(problem().vocab * static_cast<std::int64_t>(sizeof(Acc)), 8);
+    return reinterpret_cast<double*>(at<std::byte>(Slot::kClassWeight) + bytes);
+  }
+  Acc* lane(int lane) const {
+    const std::int64_t elems = std::max(sizes_.lane_partial, sizes_.lane_weight);
+    return at<Acc>(Slot::kThreadScratch) + lane * elems;
+  }
+  // A row of the kept logits or exponentials; rows are step.kept.vocab elements long.
+  std::byte* kept(std::int64_t row) const {
+    return at<std::byte>(Slot::kKept) + row * step_.kept.vocab * size_of(sizes_.kept_dtype);
+  }
+
+  template <typename T>
+  T* at(Slot slot) const {
+    const SlotPlace& place = step_.plan->slots[static_cast<int>(slot)];
+    note_use(place);
+    return reinterpret_cast<T*>((place.saved ? step_.saved : step_.workspace) + place.offset);
+  }
+
+ private:
+  void note_use(const SlotPlace& place) const {
+    if (step_.report == nullptr) return;
+    std::uint64_t& mark =
+        place.saved ? step_.report->saved_high_water : step_.report->workspace_high_water;
+    // Workers look slots up, too.
+    const std::atomic_ref<std::uint64_t> shared(mark);
+    const std::uint64_t end = place.offset + place.bytes;
+    std::uint64_t seen = shared.load(std::memory_order_relaxed);
+    while (seen < end && !shared.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
+    }
+  }
+
+  const Step& step_;
+  Sizes sizes_;
+};
+
+// The target of a token as a row of the whole head.
+struct Target {
+  std::int64_t row = 0;     // not checked here: scan_targets has done that
+  bool is_ignored = false;  // or the token has no target, at the end of a shifted sequence
+};
+inline Target target_of(const Problem& p, const Inputs& inputs, std::int64_t token) {
+  const Options& o = p.options;
+  if (o.shift > 0) {
+    const std::int64_t length = o.sequence_length > 0 ? o.sequence_length : p.tokens;
+    if (o.shift >= length - token % length) return {0, true};
+  }
+  const std::int64_t row = load_target(inputs.target, token + o.shift);
+  return {row, row == o.ignore_index};
+}
+
+// The logit gradient of tokens x vocabulary rows, whose kept values start at row `kept_row`. The
+// range of vocabulary rows is the whole of what each kept row holds.
+template <typename Acc>
+GradientBlock<Acc> gradient_block(const Memory<Acc>& memory, const Step& step, Range tokens,
+                                  Range vocab, std::int64_t kept_row) {
+  const Options& o = memory.problem().options;
+  GradientBlock<Acc> block{};
+  block.is_logits = step.kept.what == Keep::kLogits;
+  block.kept = memory.kept(kept_row);
+  block.kept_stride = step.kept.vocab;
+  block.kept_dtype = memory.sizes().kept_dtype;
+  block.rows = memory.coefficients(tokens.begin);
+  block.tile_max = block.is_logits ? nullptr : memory.stats(0);
+  block.tile_stride = block.is_logits ? 0 : memory.sizes().num_tiles;
+  block.class_weight = memory.class_weights();
+  block.map = {static_cast<Acc>(o.scale), static_cast<Acc>(o.softcap)};
+  block.alpha = static_cast<Acc>(o.scale);
+  block.num_tokens = tokens.size();
+  block.first_col = vocab.begin;
+  block.num_cols = vocab.size();
+  block.kept_first_col = vocab.begin;
+  return block;
+}
+
+}  // namespace flce::cpu

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/threads.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/env.hpp"
+#include "core/int_math.hpp"
+
+namespace flce::cpu {
+namespace {
+
+// CPUs that the scheduler lets this process use.
+int affinity_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// CPUs that the cgroup's quota pays for (v2, then v1), rounded up; 0 if there is no quota.
+int quota_threads() {
+  long long quota = -1;
+  long long period = 0;
+  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re")) {
+    if (std::fscanf(file, "%lld %lld", &quota, &period) != 2) quota = -1;
+    std::fclose(file);
+  } else {
+    const auto read = [](const char* path, long long& value) {
+      std::FILE* one = std::fopen(path, "re");
+      if (one == nullptr) return;
+      if (std::fscanf(one, "%lld", &value) != 1) value = -1;
+      std::fclose(one);
+    };
+    read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota);
+    read("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period);
+  }
+  if (quota <= 0 || period <= 0) return 0;
+  return static_cast<int>(std::min<std::int64_t>(ceil_div(quota, period), 1024));
+}
+
+struct Job {
+  Task task = nullptr;
+  void* context = nullptr;
+  std::int64_t count = 0;
+  std::atomic<std::int64_t> next{0};
+
+  void work(int lane) {
+    for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+      task(context, i, lane);
+    }
+  }
+};
+
+class Pool {
+ public:
+  // Runs the job if the pool is free; false if another caller holds it.
+  bool try_run(std::int64_t count, int num_lanes, Task task, void* context) {
+    std::unique_lock<std::mutex> owner(owner_, std::try_to_lock);
+    if (!owner.owns_lock()) return false;
+    const int helpers = grow(num_lanes - 1);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      job_.task = task;
+      job_.context = context;
+      job_.count = count;
+      job_.next.store(0, std::memory_order_relaxed);
+      wanted_ = running_ = helpers;
+      ++generation_;
+    }
+    wake_.notify_all();
+    job_.work(0);
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [&] { return running_ == 0; });
+    return true;
+  }
+
+ private:
+  // Starts threads up to `count`; fewer where the system refuses more. The threads live as long as
+  // the process: they hold nothing that an exit would lose.
+  int grow(int count) {
+    while (num_threads_ < count) {
+      const int lane = num_threads_ + 1;
+      try {
+        std::thread([this, lane, seen = generation_] { serve(lane, seen); }).detach();
+      } catch (const std::system_error&) {
+        break;
+      }
+      ++num_threads_;
+    }
+    return std::min(count, num_threads_);
+  }
+
+  void serve(int lane, std::uint64_t seen) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [&] { return generation_ != seen; });
+      seen = generation_;
+      if (lane > wanted_) continue;
+      lock.unlock();
+      job_.work(lane);
+      lock.lock();
+      if (--running_ == 0) done_.notify_one();
+    }
+  }
+
+  std::mutex owner_;  // held by the caller whose job runs
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  Job job_;
+  std::uint64_t generation_ = 0;
+  int wanted_ = 0;
+  int running_ = 0;
+  int num_threads_ = 0;
+};
+
+// The pool is never destroyed: its threads may outlive static destructors. A forked child has none
+// of the parent's threads and makes a new pool in the same place.
+alignas(Pool) unsigned char pool_memory[sizeof(Pool)];
+
+Pool& pool() {
+  static Pool* const instance = [] {
+    Pool* made = new (pool_memory) Pool;
+    ::pthread_atfork(nullptr, nullptr, [] { new (pool_memory) Pool; });
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+int available_threads() {
+  static const int threads = [] {
+    if (environment().num_threads > 0) return environment().num_threads;
+    const int quota = quota_threads();
+    const int affinity = affinity_threads();
+    return quota > 0 ? std::min(affinity, quota) : affinity;
+  }();
+  return threads;
+}
+
+void run_tasks(std::int64_t count, int num_lanes, Task task, void* context) {
+  const auto lanes = static_cast<int>(std::min<std::int64_t>(num_lanes, count));
+  if (lanes > 1 && pool().try_run(count, lanes, task, context)) return;
+  for (std::int64_t i = 0; i < count; ++i) task(context, i, 0);
+}
+
+}  // namespace flce::cpu

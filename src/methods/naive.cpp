@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// naive: all logits are made and kept; the gradients come from them in the backward pass. The
+// baseline: N*V values in the accumulation type.
+#include "methods/methods.hpp"
+
+namespace flce {
+namespace {
+
+Kept kept(const Problem& p, const Tiling&) {
+  if (!p.wants.any_gradient()) return {};
+  return {Keep::kLogits, std::max<std::int64_t>(p.tokens, 1), p.vocab, true};
+}
+
+void forward(const Backend& backend, const Step& step) {
+  const Range tokens{0, step.problem().tokens};
+  backend.scan_targets(step);
+  backend.partial(step, tokens, step.kept.what, 0);
+  backend.combine(step, tokens);
+  backend.reduce_loss(step);
+}
+
+void backward(const Backend& backend, const Step& step) {
+  const Problem& p = step.problem();
+  const Range tokens{0, p.tokens};
+  backend.coefficients(step, tokens);
+  grads_of_chunk(backend, step, tokens, {0, p.vocab}, 0, Turn{}, Turn{});
+}
+
+}  // namespace
+
+const MethodInfo kMethodNaive{
+    Method::kNaive, true, [](const Problem& p) { return count_gemms(p, 1); },
+    never_refuses,  kept, forward,
+    backward};
+
+}  // namespace flce

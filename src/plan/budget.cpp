@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// ALL chunk rules. A tiling is first what was asked for (PlanRequest::chunk), or what the policy
+// says; if that exceeds the limit, the largest chunk that fits. Must not know what a slot is for.
+//
+// extra_bytes grows with the chunk, but for one step: with a single chunk no accumulator of
+// grad_weight is needed, so chunk = N can take less than N - 1. The search therefore tries N apart
+// and looks for the largest fitting chunk below. It never relies on growth for its answer to fit:
+// every tiling that is returned as fitting was booked and compared.
+#include "plan/budget.hpp"
+
+#include <algorithm>
+
+#include "core/int_math.hpp"
+#include "flce/plan.hpp"
+
+namespace flce {
+namespace {
+
+// Vocabulary rows below which `recompute` is not cut further: the products get too thin.
+constexpr std::int64_t kSmallestSlab = 64;
+
+std::int64_t clamped(std::int64_t value, std::int64_t upper) {
+  return std::clamp<std::int64_t>(value, 1, std::max<std::int64_t>(upper, 1));
+}
+
+// The eager variants are cut like the method that they are a variant of.
+Method cut_like(Method method) {
+  if (method == Method::kNaiveEager) return Method::kNaive;
+  return method == Method::kChunkedEager ? Method::kChunked : method;
+}
+
+// Before any limit is considered.
+Tiling wanted_tiling(const Scope& scope, const MethodInfo& method) {
+  const Problem& p = scope.problem;
+  Tiling tiling = scope.backend.preferred_tiling(p, scope.caps, cut_like(method.method));
+  tiling.method = method.method;
+  tiling.slab = method.method == Method::kRecompute ? clamped(tiling.slab, p.vocab)
+                                                    : std::max<std::int64_t>(p.vocab, 1);
+  if (!has_chunks(method.method)) {
+    tiling.chunk = p.tokens;
+  } else if (scope.request.chunk > 0) {
+    tiling.chunk = scope.request.chunk;
+  } else if (scope.request.policy == ChunkPolicy::kLiger && p.vocab > 0) {
+    tiling.chunk = liger_rule(p.tokens, p.hidden, p.vocab).chunk;
+  }
+  tiling.chunk = clamped(tiling.chunk, p.tokens);
+  return tiling;
+}
+
+// Tries tilings against the limit and remembers the one that needs least.
+class Search {
+ public:
+  Search(const Scope& scope, const MethodInfo& method) : scope_(scope), method_(method) {}
+
+  bool fits(const Tiling& tiling) {
+    const Booking booking =
+        book_method(scope_.backend, method_, scope_.problem, scope_.caps, tiling);
+    const bool fit = scope_.limits.inputs_fit && booking.extra_bytes <= scope_.limits.extra();
+    if (fit) {
+      choice_ = {true, booking};
+    } else if (!choice_.fits && (!any_ || booking.extra_bytes < choice_.booking.extra_bytes)) {
+      choice_.booking = booking;
+    }
+    any_ = true;
+    return fit;
+  }
+
+  // After fits(tiling) with chunk `low`: the largest chunk in [low, high) that fits.
+  void grow_chunk(Tiling tiling, std::int64_t low, std::int64_t high) {
+    while (high - low > 1) {
+      tiling.chunk = low + (high - low) / 2;
+      (fits(tiling) ? low : high) = tiling.chunk;
+    }
+  }
+
+  const Choice& choice() const { return choice_; }
+
+ private:
+  const Scope& scope_;
+  const MethodInfo& method_;
+  Choice choice_;
+  bool any_ = false;
+};
+
+}  // namespace
+
+bool has_chunks(Method method) { return method != Method::kNaive && method != Method::kNaiveEager; }
+
+Limits limits_of(std::uint64_t io_bytes, const DeviceCaps& caps, const PlanRequest& request) {
+  // Bytes that saturated do not fit into anything.
+  constexpr std::uint64_t kNoLimit = kSaturated - 1;
+  Limits limits;
+  limits.inputs_fit = io_bytes != kSaturated;
+  limits.memory_extra = limits.inputs_fit ? kNoLimit - io_bytes : 0;
+  limits.budget_extra = request.budget_bytes > 0 ? request.budget_bytes : kNoLimit;
+  if (caps.memory_bytes > 0) {
+    limits.inputs_fit = io_bytes <= caps.memory_bytes;
+    limits.memory_extra = limits.inputs_fit ? caps.memory_bytes - io_bytes : 0;
+  }
+  return limits;
+}
+
+Choice choose_tiling(const Scope& scope, const MethodInfo& method) {
+  const Tiling wanted = wanted_tiling(scope, method);
+  const std::int64_t tokens = std::max<std::int64_t>(scope.problem.tokens, 1);
+  const bool chunk_is_free = has_chunks(method.method) && scope.request.chunk <= 0;
+  Search search(scope, method);
+  if (search.fits(wanted)) return search.choice();
+
+  Tiling tiling = wanted;
+  if (chunk_is_free) {
+    tiling.chunk = tokens;
+    if (wanted.chunk < tokens && search.fits(tiling)) return search.choice();
+    tiling.chunk = wanted.chunk;
+  }
+  if (method.method == Method::kRecompute) {
+    while (tiling.slab > kSmallestSlab) {
+      tiling.slab = std::max(tiling.slab / 2, kSmallestSlab);
+      if (search.fits(tiling)) return search.choice();
+    }
+  }
+  if (chunk_is_free && wanted.chunk > 1) {
+    tiling.chunk = 1;
+    if (search.fits(tiling)) search.grow_chunk(tiling, 1, wanted.chunk);
+  }
+  return search.choice();
+}
+
+}  // namespace flce

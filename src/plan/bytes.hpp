@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of a problem's inputs and outputs, read off its fields, and byte counts as text. Knows
+// nothing of methods, chunks and devices.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "flce/problem.hpp"
+
+namespace flce {
+
+// hidden, weight, target, and what else the problem says is given: bias, weights, temperatures,
+// normalizer, upstream gradients.
+std::uint64_t input_bytes_of(const Problem& problem);
+// The loss, the gradients and the outputs asked for.
+std::uint64_t output_bytes_of(const Problem& problem);
+
+// f64 for f64 problems, else f32: the type of per-token results and of all sums.
+constexpr Dtype accumulation_dtype(Dtype dtype) {
+  return dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
+}
+constexpr Dtype grad_weight_dtype_of(const Problem& p) {
+  return p.grad_weight_dtype == Dtype::kNone ? p.dtype : p.grad_weight_dtype;
+}
+
+// "1.05 GB" without an allocation, for refusal sentences.
+using BytesText = std::array<char, 24>;
+BytesText bytes_text(std::uint64_t bytes);
+
+}  // namespace flce

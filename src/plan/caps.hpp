@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the cost estimate asks of a device beyond its DeviceCaps.
+#pragma once
+
+#include "flce/plan.hpp"
+
+namespace flce {
+
+// Sustained products per second for this element type; 0: unknown. DeviceCaps::matmul_flops of a
+// card is for 16-bit inputs; f32 products run without tensor cores (no TF32 rounding), at the
+// share that the card's data sheet gives.
+double matmul_flops_of(const DeviceCaps& caps, Dtype dtype);
+
+}  // namespace flce

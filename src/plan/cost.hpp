@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// A roofline estimate of the time, to compare methods and chunks. Not a promise.
+#pragma once
+
+#include "backend/backend.hpp"
+
+namespace flce {
+
+// Seconds of forward and backward; 0 where the device's figures are unknown.
+double estimate_seconds(const Problem& problem, const DeviceCaps& caps, const Tiling& tiling,
+                        int num_gemms);
+
+}  // namespace flce
