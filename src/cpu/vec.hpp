@@ -16,8 +16,10 @@ namespace flce::cpu {
 template <typename Acc, int Bytes>
 struct VecTypes {
   using Int = std::conditional_t<sizeof(Acc) == 4, std::int32_t, std::int64_t>;
-  typedef Acc Vec __attribute__((vector_size(Bytes), aligned(sizeof(Acc))));
-  typedef Int Mask __attribute__((vector_size(Bytes), aligned(sizeof(Acc))));
+  typedef Acc Vec __attribute__((vector_size(Bytes)));
+  typedef Int Mask __attribute__((vector_size(Bytes)));
+  // The same in memory, at any address an element may have.
+  typedef Acc Unaligned __attribute__((vector_size(Bytes), aligned(sizeof(Acc)), may_alias));
 };
 
 template <typename Isa, typename Acc>
@@ -30,11 +32,11 @@ struct Ops {
 
   static Vec splat(Acc value) { return Vec{} + value; }
   static Vec load(const Acc* p) {
-    Vec v;
-    std::memcpy(&v, p, sizeof v);
-    return v;
+    return *reinterpret_cast<const typename VecTypes<Acc, kBytes>::Unaligned*>(p);
   }
-  static void store(Acc* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+  static void store(Acc* p, Vec v) {
+    *reinterpret_cast<typename VecTypes<Acc, kBytes>::Unaligned*>(p) = v;
+  }
   static Mask bits(Vec v) { return reinterpret_cast<Mask>(v); }
   static Vec vec(Mask m) { return reinterpret_cast<Vec>(m); }
 
