@@ -60,7 +60,8 @@ struct RunReport {
 };
 
 // The problem that these views and options pose: sizes, dtypes and wants are read off the views.
-// Throws Error{kInvalidArgument} naming the view that does not fit.
+// Throws Error{kInvalidArgument} naming the view or the option that does not fit. The views need no
+// data yet.
 FLCE_API Problem problem_of(const Inputs& inputs, const Outputs& outputs, const Options& options,
                             bool accumulate_grad_weight = false, bool accumulate_grad_bias = false,
                             Pass pass = Pass::kRun);

@@ -26,9 +26,12 @@ const MethodInfo& runnable_method(const Plan& plan) {
 }
 
 void require_pass(const Plan& plan, Pass pass, const char* call) {
+  const auto calls = [](Pass p) {
+    return p == Pass::kRun ? "one run call" : "a forward and a backward call";
+  };
   require(plan.problem.pass == pass,
-          "{} was called with a plan for {}; set Problem::pass before planning", call,
-          plan.problem.pass == Pass::kRun ? "one run call" : "a forward and a backward call");
+          "{} was called with a plan for {}; it needs a plan for {} (Problem::pass)", call,
+          calls(plan.problem.pass), calls(pass));
 }
 
 Step step_of(const Plan& plan, const MethodInfo& method, const Inputs& inputs,

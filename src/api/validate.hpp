@@ -14,6 +14,9 @@ namespace flce {
 void validate_problem(const Problem& problem);
 void validate_request(const PlanRequest& request, const DeviceCaps& caps);
 
+// The views against the problem that they pose: shapes, dtypes and strides, not the memory.
+void validate_shapes(const Problem& problem, const Inputs& inputs, const Outputs& outputs);
+
 // Which views a call looks at.
 enum class Phase { kRun, kForward, kBackward };
 

@@ -34,9 +34,12 @@ Extent extent_of(const char* name, const void* data, std::int64_t rows, std::int
           base + static_cast<std::uintptr_t>((high + 1) * size), is_output};
 }
 
-// Collects the extents of a call's views while checking each of them.
+// Collects the extents of a call's views while checking each of them. Without memory only shapes,
+// dtypes and strides are looked at: views that pose a problem may have no data yet.
 class ViewCheck {
  public:
+  explicit ViewCheck(bool has_memory) : has_memory_(has_memory) {}
+
   void input(const char* name, const MatrixView& view, std::int64_t rows, std::int64_t cols,
              Dtype dtype) {
     check_matrix(name, view, rows, cols, dtype, false);
@@ -92,8 +95,9 @@ class ViewCheck {
     require(!is_output || rows <= 1 || view.row_stride >= cols,
             "{} has row stride {} and {} columns; rows that are written must not overlap", name,
             view.row_stride, cols);
-    check_pointer(name, view.data, rows > 0 && cols > 0, dtype);
     check_span(name, rows, view.row_stride);
+    if (!has_memory_) return;
+    check_pointer(name, view.data, rows > 0 && cols > 0, dtype);
     add(extent_of(name, view.data, rows, cols, view.row_stride, 1, dtype, is_output));
   }
 
@@ -106,8 +110,9 @@ class ViewCheck {
             name_of(dtype));
     require(!is_output || size <= 1 || view.stride != 0,
             "{} has stride 0; elements that are written must not overlap", name);
-    check_pointer(name, view.data, size > 0, dtype);
     check_span(name, size, view.stride);
+    if (!has_memory_) return;
+    check_pointer(name, view.data, size > 0, dtype);
     add(extent_of(name, view.data, size, 1, view.stride, 1, dtype, is_output));
   }
 
@@ -128,6 +133,7 @@ class ViewCheck {
     if (extent.begin < extent.end) extents_[count_++] = extent;
   }
 
+  bool has_memory_;
   std::array<Extent, 28> extents_{};
   std::size_t count_ = 0;
 };
@@ -158,7 +164,7 @@ void check_results(ViewCheck& check, const Problem& p, const Outputs& out) {
   const Dtype real = p.dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
   const Wants& w = p.wants;
   const std::int64_t n = p.options.reduction == Reduction::kNone ? p.tokens : 1;
-  if (out.loss) check.output("loss", out.loss, n, real);
+  check.output("loss", out.loss, n, real);
   check.output("lse", out.lse, p.tokens, if_wanted(w.lse, real));
   check.output("logprob", out.logprob, p.tokens, if_wanted(w.logprob, real));
   check.output("entropy", out.entropy, p.tokens, if_wanted(w.entropy, real));
@@ -167,8 +173,8 @@ void check_results(ViewCheck& check, const Problem& p, const Outputs& out) {
   check.output("num_correct", out.num_correct, 1, if_wanted(w.num_correct, Dtype::kI64));
   check.output("num_valid", out.num_valid, 1, if_wanted(w.num_valid, Dtype::kI64));
   if (w.topk == 0) return;
-  if (out.topk_logprob) check.output("topk_logprob", out.topk_logprob, p.tokens, w.topk, real);
-  if (out.topk_index) check.output("topk_index", out.topk_index, p.tokens, w.topk, Dtype::kI64);
+  check.output("topk_logprob", out.topk_logprob, p.tokens, w.topk, real);
+  check.output("topk_index", out.topk_index, p.tokens, w.topk, Dtype::kI64);
 }
 
 void check_grads(ViewCheck& check, const Problem& p, const Outputs& out) {
@@ -213,11 +219,18 @@ void validate_buffer(const char* name, std::span<const std::byte> buffer, std::u
           Ledger::kAlignment);
 }
 
+void validate_shapes(const Problem& p, const Inputs& inputs, const Outputs& outputs) {
+  ViewCheck check(false);
+  check_inputs(check, p, inputs, Phase::kRun);
+  check_results(check, p, outputs);
+  check_grads(check, p, outputs);
+}
+
 void validate_views(const Plan& plan, const Inputs& inputs, const Outputs& outputs, Phase phase,
                     bool writes_grads, std::span<const std::byte> workspace,
                     std::span<const std::byte> saved) {
   const Problem& p = plan.problem;
-  ViewCheck check;
+  ViewCheck check(true);
   check_inputs(check, p, inputs, phase);
   check_unplanned(p.wants, outputs);
   if (phase != Phase::kBackward) check_results(check, p, outputs);

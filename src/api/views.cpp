@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // problem_of: the problem that a set of views poses.
+#include "api/validate.hpp"
 #include "core/check.hpp"
 #include "flce/flce.hpp"
 
@@ -56,12 +57,10 @@ void read_outputs(const Outputs& out, Problem& p) {
   w.argmax = static_cast<bool>(out.argmax);
   w.num_correct = static_cast<bool>(out.num_correct);
   w.num_valid = static_cast<bool>(out.num_valid);
-  if (out.topk_logprob && out.topk_index) {
-    require(out.topk_logprob.cols == out.topk_index.cols,
-            "topk_logprob has {} columns and topk_index {}; they must be equal",
-            out.topk_logprob.cols, out.topk_index.cols);
-  }
-  w.topk = out.topk_logprob ? out.topk_logprob.cols : out.topk_index ? out.topk_index.cols : 0;
+  require(static_cast<bool>(out.topk_logprob) == static_cast<bool>(out.topk_index),
+          "{} is missing; topk_logprob and topk_index come together",
+          out.topk_logprob ? "topk_index" : "topk_logprob");
+  w.topk = out.topk_logprob.cols;
   if (out.grad_weight.dtype != p.dtype) p.grad_weight_dtype = out.grad_weight.dtype;
   if (out.grad_bias.dtype != p.bias_dtype) p.grad_bias_dtype = out.grad_bias.dtype;
 }
@@ -78,6 +77,8 @@ Problem problem_of(const Inputs& inputs, const Outputs& outputs, const Options& 
   read_inputs(inputs, problem);
   read_upstream(inputs, options, problem);
   read_outputs(outputs, problem);
+  validate_problem(problem);
+  validate_shapes(problem, inputs, outputs);
   return problem;
 }
 

@@ -28,6 +28,10 @@ Number parse_number(std::string_view word, std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   require(error == std::errc{} && end == text.data() + text.size(),
           "'{}' in the problem text: '{}' is not a number in range", word, text);
+  if constexpr (std::is_floating_point_v<Number>) {
+    require(std::isfinite(value), "'{}' in the problem text: '{}' is not a finite number", word,
+            text);
+  }
   return value;
 }
 

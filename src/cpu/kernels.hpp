@@ -17,9 +17,10 @@ namespace flce::cpu {
 // panel widths (left 6 or 12, right 4 to 32) divide these.
 inline constexpr std::int64_t kTileVocab = 192;  // columns of a logits tile
 inline constexpr std::int64_t kTileTokens = 96;  // rows of a logits tile: 72 KiB in f32, in L2
-inline constexpr std::int64_t kInnerSum = 256;  // terms added in registers before memory is touched
-inline constexpr std::int64_t kRowPad = 12;     // rows of packed left operands are padded to this
-inline constexpr std::int64_t kColPad = 32;     // columns of packed right operands likewise
+inline constexpr std::int64_t kInnerSum = 256;   // terms of one pass over a block of the result
+inline constexpr std::int64_t kPiece = 64;       // terms summed in registers
+inline constexpr std::int64_t kRowPad = 12;      // rows of packed left operands are padded to this
+inline constexpr std::int64_t kColPad = 32;      // columns of packed right operands likewise
 
 // Rows [0, rows) of a matrix of `dtype`, each with `depth` contiguous elements that are the sum's
 // index -> panels of `width` rows. Rows up to the padded count are zero.

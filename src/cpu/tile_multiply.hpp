@@ -71,35 +71,36 @@ struct MultiplyTile : Ops<Isa, Acc> {
     visit_element(dtype, [&]<typename T>(T) { pack_cols_of<T>(source, packed); });
   }
 
-  // One micro-tile: kLeft x kRight sums in registers.
+  // One micro-tile, kLeft x kRight: sums of at most kPiece terms are made in registers and added to
+  // c, in a fixed order. Short pieces keep the rounding error of a long sum small.
   static void micro(std::int64_t depth, const Acc* left, const Acc* right, Acc* c,
                     std::int64_t c_stride, bool add) {
-    Vec sums[kLeft][kVecs];
+    while (depth > 0) {
+      const std::int64_t piece = depth < kPiece ? depth : kPiece;
+      Vec sums[kLeft][kVecs] = {};
+      for (std::int64_t k = 0; k < piece; ++k, left += kLeft, right += kRight) {
+        const Vec r0 = O::load(right);
+        const Vec r1 = O::load(right + O::kLanes);
 #pragma GCC unroll 16
-    for (int i = 0; i < kLeft; ++i) {
-#pragma GCC unroll 2
-      for (int j = 0; j < kVecs; ++j) {
-        sums[i][j] = add ? O::load(c + i * c_stride + j * O::kLanes) : Vec{};
+        for (int i = 0; i < kLeft; ++i) {
+          sums[i][0] += left[i] * r0;
+          sums[i][1] += left[i] * r1;
+        }
       }
-    }
-    for (std::int64_t k = 0; k < depth; ++k, left += kLeft, right += kRight) {
-      const Vec r0 = O::load(right);
-      const Vec r1 = O::load(right + O::kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < kLeft; ++i) {
-        sums[i][0] += left[i] * r0;
-        sums[i][1] += left[i] * r1;
-      }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLeft; ++i) {
 #pragma GCC unroll 2
-      for (int j = 0; j < kVecs; ++j) O::store(c + i * c_stride + j * O::kLanes, sums[i][j]);
+        for (int j = 0; j < kVecs; ++j) {
+          Acc* to = c + i * c_stride + j * O::kLanes;
+          O::store(to, add ? O::load(to) + sums[i][j] : sums[i][j]);
+        }
+      }
+      add = true;
+      depth -= piece;
     }
   }
 
-  // Sums of kInnerSum terms are made in registers and added to c in a fixed order: the rounding
-  // error grows with the number of pieces, not of terms, and never depends on the threads.
+  // Blocks of kInnerSum terms, so that a panel of the right operand stays in the first-level cache.
   static void multiply(const Multiply<Acc>& block) {
     if (block.depth == 0 && !block.add) {
       for (std::int64_t i = 0; i < block.rows; ++i) {
