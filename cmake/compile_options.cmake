@@ -13,3 +13,8 @@ if(FLCE_SANITIZE)
     -fsanitize=${FLCE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(flce_options INTERFACE -fsanitize=${FLCE_SANITIZE})
 endif()
+
+# Optimised a little and with line numbers: a sanitizer build that compiles in half the time of
+# RelWithDebInfo.
+set(CMAKE_C_FLAGS_SANITIZE "-O1 -g1")
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1")

@@ -103,11 +103,12 @@ Options options() {
 // One rank's call over the rows [begin, end) of the head.
 void run_rank(Data& d, Result& r, std::int64_t begin, std::int64_t end, ThreadGroup& group,
               int rank) {
+  // The whole head poses the problem; the rank's views show its rows.
   Inputs in;
   in.hidden = mat(d.hidden, 0, kTokens);
-  in.weight = mat(d.weight, begin, end - begin);
+  in.weight = mat(d.weight, 0, kVocab);
   in.target = {d.target.data(), kTokens, 1, Dtype::kI64};
-  in.bias = vec(d.bias, begin, end - begin);
+  in.bias = vec(d.bias, 0, kVocab);
   in.class_weight = vec(d.class_weight, 0, kVocab);
   Outputs out;
   out.loss = {&r.loss, 1, 1, Dtype::kF64};
@@ -115,10 +116,15 @@ void run_rank(Data& d, Result& r, std::int64_t begin, std::int64_t end, ThreadGr
   out.entropy = vec(r.entropy, 0, kTokens);
   out.argmax = {r.argmax.data(), kTokens, 1, Dtype::kI64};
   out.grad_hidden = mat(r.grad_hidden, 0, kTokens);
+  out.grad_weight = mat(r.grad_weight, 0, kVocab);
+  out.grad_bias = vec(r.grad_bias, 0, kVocab);
+  Problem problem = problem_of(in, out, options());
+  problem.vocab = end - begin;
+  problem.shard = {begin, kVocab};
+  in.weight = mat(d.weight, begin, end - begin);
+  in.bias = vec(d.bias, begin, end - begin);
   out.grad_weight = mat(r.grad_weight, begin, end - begin);
   out.grad_bias = vec(r.grad_bias, begin, end - begin);
-  Problem problem = problem_of(in, out, options());
-  problem.shard = {begin, kVocab};
   PlanRequest request;
   request.method = Method::kFused;
   request.chunk = 16;
