@@ -11,6 +11,12 @@ void read_inputs(const Inputs& in, Problem& p) {
   require(static_cast<bool>(in.hidden), "hidden is missing; it must be (N, H)");
   require(static_cast<bool>(in.weight), "weight is missing; it must be (V, H)");
   require(static_cast<bool>(in.target), "target is missing; it must be (N)");
+  require(in.hidden.rows >= 0 && in.hidden.cols >= 1, "hidden has shape ({}, {}); it needs H >= 1",
+          in.hidden.rows, in.hidden.cols);
+  require(in.weight.rows >= 1 && in.weight.cols >= 1,
+          "weight has shape ({}, {}); it needs V >= 1 rows of H >= 1 (a sharded parameter must be "
+          "gathered first)",
+          in.weight.rows, in.weight.cols);
   require(in.hidden.cols == in.weight.cols,
           "hidden has shape ({}, {}) and weight ({}, {}); their second sizes (H) must be equal",
           in.hidden.rows, in.hidden.cols, in.weight.rows, in.weight.cols);

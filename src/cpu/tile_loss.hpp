@@ -73,19 +73,6 @@ struct LossTile : Ops<Isa, Acc> {
     return -1;
   }
 
-  // sum of e_j * (u_j - max), the target left out; a vanished e_j adds nothing.
-  static Acc entropy_sum(const TileRow<Acc>& row, Acc max) {
-    Vec sum{};
-    for (std::int64_t j = 0; j < row.cols; j += kLanes) {
-      const Vec distance = O::load(row.tile + j) - max;
-      Vec e = O::exp(distance);
-      const std::int64_t at = row.target - j;
-      if (at >= 0 && at < kLanes) e[at] = Acc(0);
-      sum += e == Acc(0) ? Vec{} : e * distance;
-    }
-    return O::sum(sum);
-  }
-
   // sum of w_j * (max - u_j); a class of weight 0 adds nothing, whatever its logit.
   static Acc weighted_sum(const TileRow<Acc>& row, Acc max) {
     Vec sum{};
@@ -99,36 +86,45 @@ struct LossTile : Ops<Isa, Acc> {
     return O::sum(sum);
   }
 
-  static TileResult<Acc> tile_row(const TileRow<Acc>& row) {
-    Acc slopes[kTileVocab];
-    const bool has_cap = row.map.softcap != Acc(0);
-    TileResult<Acc> result{};
-    const Acc max = map_row(row, slopes);
-    result.stats.max = max;
-    result.best_col = -1;
-    if (row.wants_best) {
-      result.best = max;
-      result.best_col = first_of(row, max);
-      if (result.best_col < 0 && (result.best_col = first_of(row, -kInf)) >= 0) result.best = -kInf;
-    }
-    if (row.target >= 0) {
-      result.target = row.tile[row.target];
-      result.target_slope = has_cap ? slopes[row.target] : Acc(1);
-    }
-    Vec sum{};
+  static void find_best(const TileRow<Acc>& row, Acc max, TileResult<Acc>& result) {
+    result.best = max;
+    result.best_col = first_of(row, max);
+    if (result.best_col >= 0) return;
+    result.best = -kInf;
+    result.best_col = first_of(row, -kInf);
+  }
+
+  // u -> exponentials, kept if wanted, and their sums; the target's are left out.
+  static void sum_row(const TileRow<Acc>& row, const Acc* slopes, TileStats<Acc>& stats) {
+    Vec others{};
+    Vec entropy{};
     for (std::int64_t j = 0; j < row.cols; j += kLanes) {
-      Vec e = O::exp(O::load(row.tile + j) - max);
+      const Vec distance = O::load(row.tile + j) - stats.max;
+      Vec e = O::exp(distance);
       const std::int64_t at = row.target - j;
       if (at >= 0 && at < kLanes) e[at] = Acc(0);
-      sum += e;
-      if (row.exponentials != nullptr) {
-        if (has_cap) e *= O::load(slopes + j);
-        store_kept(row.exponentials, row.kept_dtype, j, e, row.cols - j);
-      }
+      others += e;
+      if (row.wants_entropy) entropy += e == Acc(0) ? Vec{} : e * distance;
+      if (row.exponentials == nullptr) continue;
+      if (row.map.softcap != Acc(0)) e *= O::load(slopes + j);
+      store_kept(row.exponentials, row.kept_dtype, j, e, row.cols - j);
     }
-    result.stats.others = O::sum(sum);
-    if (row.wants_entropy) result.stats.entropy = entropy_sum(row, max);
-    if (row.wants_weighted) result.stats.weighted = weighted_sum(row, max);
+    stats.others = O::sum(others);
+    stats.entropy = row.wants_entropy ? O::sum(entropy) : Acc(0);
+  }
+
+  static TileResult<Acc> tile_row(const TileRow<Acc>& row) {
+    Acc slopes[kTileVocab];
+    TileResult<Acc> result{};
+    result.stats.max = map_row(row, slopes);
+    result.best_col = -1;
+    if (row.wants_best) find_best(row, result.stats.max, result);
+    if (row.target >= 0) {
+      result.target = row.tile[row.target];
+      result.target_slope = row.map.softcap != Acc(0) ? slopes[row.target] : Acc(1);
+    }
+    sum_row(row, slopes, result.stats);
+    if (row.wants_weighted) result.stats.weighted = weighted_sum(row, result.stats.max);
     return result;
   }
 };

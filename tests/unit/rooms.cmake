@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tests of the inner rooms: core, math, cpu, parallel. One label each: `san` also runs under ASan and
-# UBSan, `tsan` under TSan as well.
+# Tests of the inner rooms: core, math, cpu, parallel. One label each: `san` also runs under ASan
+# and UBSan, `tsan` under TSan as well.
 function(flce_room_test name label)
   add_executable(test_${name} ${PROJECT_SOURCE_DIR}/tests/unit/test_${name}.cpp)
   target_link_libraries(test_${name} PRIVATE flce_options flce_internal GTest::gtest_main)
