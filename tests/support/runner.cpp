@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/runner.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace flce_test {
+namespace {
+
+flce::PlanRequest request_of(const RunConfig& config) {
+  flce::PlanRequest request;
+  request.method = config.method;
+  request.chunk = config.chunk;
+  request.budget_bytes = config.budget_bytes;
+  return request;
+}
+
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// Forward with what is known then: no upstream, and gradients only for `fused`.
+void run_in_two(const flce::Plan& plan, const Memory& memory, Block& workspace, Block& saved,
+                flce::RunReport& report) {
+  flce::Inputs inputs = memory.inputs();
+  flce::Outputs outputs = memory.outputs();
+  flce::RunReport forward_report;
+  inputs.grad_output = {};
+  inputs.grad_entropy = {};
+  if (plan.method != flce::Method::kFused) {
+    outputs.grad_hidden = {};
+    outputs.grad_weight = {};
+    outputs.grad_bias = {};
+  }
+  flce::forward(plan, inputs, outputs, workspace.span(), saved.span(), &forward_report);
+  std::fill(workspace.span().begin(), workspace.span().end(), std::byte{0xFF});
+  if (plan.problem.wants.any_gradient()) {
+    flce::backward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span(),
+                   &report);
+  }
+  report.workspace_high_water =
+      std::max(report.workspace_high_water, forward_report.workspace_high_water);
+  report.saved_high_water = std::max(report.saved_high_water, forward_report.saved_high_water);
+}
+
+}  // namespace
+
+flce::DeviceCaps caps_with(std::int32_t threads) {
+  flce::DeviceCaps caps = flce::cpu_caps();
+  caps.num_threads = threads;
+  return caps;
+}
+
+std::string describe(const Case& c, const RunConfig& config) {
+  const Memory memory(c);
+  const flce::Problem problem = memory.problem(c, config.pass);
+  const Layout& l = c.layout;
+  return fmt::format(
+      "{} | seed {} threads {} | gaps {} {} {} {}, offset {}, strides {} {} {} {} {}{}",
+      flce::format_problem(problem, request_of(config)), c.seed, config.threads, l.hidden_gap,
+      l.weight_gap, l.grad_gap, l.output_gap, l.offset, l.target_stride, l.bias_stride,
+      l.class_weight_stride, l.token_weight_stride, l.upstream_stride,
+      l.reversed_rows ? " reversed" : "");
+}
+
+bool may_refuse(const Case& c, const RunConfig& config) {
+  if (config.method != flce::Method::kFused) return false;
+  if (!c.wants.any_gradient()) return false;
+  if (!c.in.grad_entropy.empty()) return true;
+  if (config.pass != flce::Pass::kForwardBackward) return false;
+  const bool accumulates = !c.grad_weight_start.empty() || !c.grad_bias_start.empty();
+  const bool unreduced = c.in.reduction == oracle::Reduction::kNone;
+  return unreduced || (accumulates && !c.in.grad_output.empty());
+}
+
+std::optional<std::string> refusal(const Case& c, const RunConfig& config) {
+  const Memory memory(c);
+  const flce::Plan report = flce::plan_report(memory.problem(c, config.pass),
+                                              caps_with(config.threads), request_of(config));
+  for (const flce::MethodReport& method : report.methods) {
+    if (method.method == config.method && method.refused()) return method.refusal.data();
+  }
+  return std::nullopt;
+}
+
+Outcome run_case(const Case& c, const RunConfig& config) {
+  const Memory memory(c);
+  Outcome outcome;
+  outcome.plan =
+      flce::plan(memory.problem(c, config.pass), caps_with(config.threads), request_of(config));
+  Block workspace(outcome.plan.workspace_bytes);
+  Block saved(outcome.plan.saved_bytes);
+  if (config.pass == flce::Pass::kRun) {
+    flce::run(outcome.plan, memory.inputs(), memory.outputs(), workspace.span(), &outcome.report);
+  } else {
+    run_in_two(outcome.plan, memory, workspace, saved, outcome.report);
+  }
+  outcome.results = memory.results();
+  const std::string damage = memory.damage();
+  if (!damage.empty()) ADD_FAILURE() << damage << "\n" << describe(c, config);
+  if (!workspace.canaries_intact() || !saved.canaries_intact()) {
+    ADD_FAILURE() << "bytes around the workspace were written\n" << describe(c, config);
+  }
+  EXPECT_EQ(outcome.report.workspace_high_water, outcome.plan.workspace_bytes)
+      << describe(c, config);
+  EXPECT_EQ(outcome.report.saved_high_water, outcome.plan.saved_bytes) << describe(c, config);
+  return outcome;
+}
+
+std::string first_difference(const Results& a, const Results& b) {
+  if (!same_bits(a.loss, b.loss)) return "loss";
+  if (!same_bits(a.lse, b.lse)) return "lse";
+  if (!same_bits(a.logprob, b.logprob)) return "logprob";
+  if (!same_bits(a.entropy, b.entropy)) return "entropy";
+  if (!same_bits(a.z_loss, b.z_loss)) return "z_loss";
+  if (!same_bits(a.topk_logprob, b.topk_logprob)) return "topk_logprob";
+  if (!same_bits(a.topk_index, b.topk_index)) return "topk_index";
+  if (!same_bits(a.argmax, b.argmax)) return "argmax";
+  if (!same_bits(a.num_correct, b.num_correct)) return "num_correct";
+  if (!same_bits(a.num_valid, b.num_valid)) return "num_valid";
+  if (!same_bits(a.grad_hidden, b.grad_hidden)) return "grad_hidden";
+  if (!same_bits(a.grad_weight, b.grad_weight)) return "grad_weight";
+  if (!same_bits(a.grad_bias, b.grad_bias)) return "grad_bias";
+  return {};
+}
+
+}  // namespace flce_test
