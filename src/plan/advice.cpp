@@ -46,7 +46,7 @@ const MethodReport* fused_report(const Plan& plan) {
 }
 
 std::string size(std::uint64_t bytes) { return format_bytes(bytes); }
-std::string percent(double share) { return fmt::format("{:.1f} %", 100.0 * share); }
+std::string percent(double share) { return fmt::format("{:.1f}%", 100.0 * share); }
 
 double share_of(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -105,6 +105,18 @@ std::string eager_words(const Plan& plan, const Steps& steps) {
       size(report_of(plan, Method::kNaiveEager).extra_bytes), size(steps.eager), percent(share));
 }
 
+// Whether the other way to keep activations would turn the answer.
+std::string checkpointing_words(const Plan& plan, const AdviceRequest& request,
+                                const MethodReport& fused, bool saves_enough) {
+  AdviceRequest other = request;
+  other.checkpointing = !request.checkpointing;
+  const Steps steps = steps_of(plan, other, fused);
+  const double share = share_of(steps.naive - std::min(steps.naive, steps.fused), steps.naive);
+  if ((share >= kPaysShare) == saves_enough) return {};
+  return fmt::format(" {} checkpointing it would be {} of {}.",
+                     other.checkpointing ? "With" : "Without", percent(share), size(steps.naive));
+}
+
 Verdict judge_model(const Plan& plan, const AdviceRequest& request, const MethodReport& fused) {
   const Steps steps = steps_of(plan, request, fused);
   const std::uint64_t memory = plan.caps.memory_bytes;
@@ -125,7 +137,7 @@ Verdict judge_model(const Plan& plan, const AdviceRequest& request, const Method
       size(steps.naive), size(steps.fused), fused_words(fused), size(v.saved_bytes),
       percent(v.saved_share));
   if (memory == 0) {
-    if (v.pays == Pays::kNo) v.reason += " Below 10 % that is not worth a change;";
+    if (v.pays == Pays::kNo) v.reason += " Below 10% that is not worth a change;";
     if (v.pays == Pays::kNo) v.reason += ' ' + largest_part(steps.memory, request) + '.';
   } else if (!naive_fits && fused_fits) {
     v.reason += fmt::format(" Only the fused step fits into the {} of {}: the loss is the cause.",
@@ -138,6 +150,7 @@ Verdict judge_model(const Plan& plan, const AdviceRequest& request, const Method
     v.reason += fmt::format(" Both fit into the {} of {}{}", size(memory), plan.caps.name.data(),
                             saves_enough ? "; the saved memory is worth it." : " anyway.");
   }
+  v.reason += checkpointing_words(plan, request, fused, saves_enough);
   if (v.pays == Pays::kNo) v.reason += eager_words(plan, steps);
   return v;
 }
@@ -189,7 +202,7 @@ Verdict judge_head(const Plan& plan, const MethodReport& fused) {
   } else {
     v.pays = v.saved_share >= kClearShare ? Pays::kYes : Pays::kUnknown;
     v.reason += fmt::format(
-        " That is at least 10 % of the step as long as the whole step takes less than {}; a preset "
+        " That is at least 10% of the step as long as the whole step takes less than {}; a preset "
         "or a config.json gives the exact answer.",
         size(break_even));
   }

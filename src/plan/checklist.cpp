@@ -18,8 +18,10 @@ const MethodReport& report_of(const Plan& plan, Method method) {
 
 std::string size(std::uint64_t bytes) { return format_bytes(bytes); }
 
-std::string milliseconds(double seconds) {
-  return seconds > 0.0 ? fmt::format(", about {:.3g} ms", 1e3 * seconds) : std::string();
+std::string against(double seconds, double other) {
+  return seconds > 0.0 && other > 0.0
+             ? fmt::format(" (about {:.4g} ms instead of {:.4g})", 1e3 * seconds, 1e3 * other)
+             : std::string();
 }
 
 std::string step_trace(const Plan& plan, const AdviceRequest& request) {
@@ -33,8 +35,10 @@ std::string step_trace(const Plan& plan, const AdviceRequest& request) {
   if (memory > 0 && request.model != nullptr) {
     const std::uint64_t rest =
         step_memory(*request.model, p, request.shards).without_loss(request.checkpointing);
-    text += fmt::format("; the rest of the step takes {} of the {} there are, which leaves {}",
-                        size(rest), size(memory), size(memory - std::min(memory, rest)));
+    text += rest < memory ? fmt::format("; the rest of the step takes {} of {}, which leaves {}",
+                                        size(rest), size(memory), size(memory - rest))
+                          : fmt::format("; the rest of the step alone takes {} and there are {}",
+                                        size(rest), size(memory));
   } else if (memory > 0) {
     text += fmt::format("; the device has {} in all: compare with what is free", size(memory));
   } else {
@@ -72,10 +76,9 @@ std::string step_fuse(const Plan& plan) {
     const std::uint64_t naive = report_of(plan, Method::kNaive).extra_bytes;
     const bool less = fused.extra_bytes < naive;
     return fmt::format(
-        "Fuse: {} (chunk {}) needs {} beyond inputs and gradients, {} {} than naive{}.",
+        "Fuse: {} (chunk {}) needs {} beyond inputs and gradients, {} {} than naive.",
         name_of(method), fused.chunk, size(fused.extra_bytes),
-        size(less ? naive - fused.extra_bytes : fused.extra_bytes - naive), less ? "less" : "more",
-        milliseconds(fused.seconds));
+        size(less ? naive - fused.extra_bytes : fused.extra_bytes - naive), less ? "less" : "more");
   }
   return fmt::format("Fuse: not as asked. fused {}; recompute {}.",
                      report_of(plan, Method::kFused).refusal.data(),
@@ -87,10 +90,10 @@ std::string step_budget(const Plan& plan) {
   const std::vector<ChunkCost> costs = chunk_costs(plan);
   if (costs.size() > 1) {
     const ChunkCost& small = costs[std::min<std::size_t>(2, costs.size() - 1)];
-    text += fmt::format(
-        ": a chunk of {} takes {}{} instead of {}{}, with {} products instead of {}", small.chunk,
-        size(small.extra_bytes), milliseconds(small.seconds), size(costs[0].extra_bytes),
-        milliseconds(costs[0].seconds), small.gemm_calls, costs[0].gemm_calls);
+    text += fmt::format(": a chunk of {} takes {} instead of {}, with {} products instead of {}{}",
+                        small.chunk, size(small.extra_bytes), size(costs[0].extra_bytes),
+                        small.gemm_calls, costs[0].gemm_calls,
+                        against(small.seconds, costs[0].seconds));
   }
   const SmallestBudget least = smallest_budget(plan.problem, plan.caps);
   if (least.method != Method::kAuto) {

@@ -52,6 +52,16 @@ Traffic recompute_traffic(const Problem& p, const Tiling& tiling) {
   return traffic;
 }
 
+// What is moved beside the products: f32 logits are turned into their gradient by one more pass,
+// and eager code writes and reads each of its tensors once.
+double passes_bytes(const Problem& p, Method method) {
+  const EagerLogit eager = eager_logit(p.dtype);
+  const bool is_eager = method == Method::kNaiveEager || method == Method::kChunkedEager;
+  if (!is_eager && method != Method::kNaive && method != Method::kChunked) return 0.0;
+  const std::int64_t element = is_eager ? eager.all_bytes : size_of(accumulation_dtype(p.dtype));
+  return 2.0 * static_cast<double>(bytes_of(p.tokens, p.vocab, element));
+}
+
 }  // namespace
 
 double estimate_seconds(const Problem& p, const DeviceCaps& caps, const Tiling& tiling,
@@ -72,12 +82,7 @@ double estimate_seconds(const Problem& p, const DeviceCaps& caps, const Tiling& 
   if (p.wants.grad_hidden) seconds += product(traffic.grad_hidden);
   if (p.wants.grad_weight) seconds += product(traffic.grad_weight);
   if (recompute && p.wants.any_gradient()) seconds += product(traffic.logits);
-  // What eager code moves beside its products: each of its tensors is written and read once.
-  if (tiling.method == Method::kNaiveEager || tiling.method == Method::kChunkedEager) {
-    const double bytes =
-        2.0 * static_cast<double>(bytes_of(p.tokens, p.vocab, eager_logit(p.dtype).all_bytes));
-    if (caps.bandwidth_bytes > 0.0) seconds += bytes / caps.bandwidth_bytes;
-  }
+  if (caps.bandwidth_bytes > 0.0) seconds += passes_bytes(p, tiling.method) / caps.bandwidth_bytes;
   if (caps.kind == DeviceKind::kCuda) seconds += kCudaLaunchSeconds * chunks * num_gemms;
   return seconds;
 }

@@ -5,6 +5,8 @@
 #include "plan/planner.hpp"
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/check.hpp"
 #include "core/int_math.hpp"
@@ -119,9 +121,13 @@ Least least_of(const Scope& scope, const Registry& registry, std::uint64_t io_by
          plan.methods[static_cast<int>(asked) - 1].refusal.data());
   }
   std::string reasons;
+  std::string_view last;
   for (const MethodReport& report : plan.methods) {
-    if (report.method == Method::kNaiveEager || report.method == Method::kChunkedEager) continue;
-    reasons += fmt::format("; {}: {}", name_of(report.method), report.refusal.data());
+    const bool is_eager =
+        report.method == Method::kNaiveEager || report.method == Method::kChunkedEager;
+    if (is_eager || view_text(report.refusal) == last) continue;
+    last = view_text(report.refusal);
+    reasons += fmt::format("; {}: {}", name_of(report.method), last);
   }
   fail(ErrorCode::kUnsupported, "no method serves this problem{}", reasons);
 }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+namespace flce::cli {
+namespace {
+
+[[noreturn]] void fail_device(std::string_view text) {
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:0, cuda:1, ...", text));
+}
+
+}  // namespace
+
+Device parse_device(std::string_view text) {
+  if (text == "auto") return {};
+  if (text == "cpu") return {DeviceKind::kCpu, 0, false};
+  if (text == "cuda") return {DeviceKind::kCuda, 0, false};
+  constexpr std::string_view kPrefix = "cuda:";
+  if (text.substr(0, kPrefix.size()) != kPrefix) fail_device(text);
+  Device device{DeviceKind::kCuda, 0, false};
+  const std::string_view index = text.substr(kPrefix.size());
+  const auto [end, error] =
+      std::from_chars(index.data(), index.data() + index.size(), device.index);
+  if (error != std::errc{} || end != index.data() + index.size() || device.index < 0) {
+    fail_device(text);
+  }
+  return device;
+}
+
+CLI::Option* add_device_option(CLI::App& app, std::string& device) {
+  const auto check = [](const std::string& text) -> std::string {
+    try {
+      parse_device(text);
+      return {};
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  return app.add_option("--device", device, "auto, cpu, cuda or cuda:INDEX")
+      ->check(check)
+      ->type_name("DEVICE")
+      ->capture_default_str();
+}
+
+DeviceCaps device_to_run_on(std::string_view text) {
+  if (parse_device(text).kind == DeviceKind::kCuda) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("device '{}': this build has no CUDA run path yet; --device cpu works, "
+                            "and 'flce plan --device-caps h200' plans for a card",
+                            text));
+  }
+  return cpu_caps();
+}
+
+CLI::Option* add_count_option(CLI::App& app, const std::string& name,
+                              std::optional<std::int64_t>& count, const std::string& help) {
+  const auto take = [&count, name](const std::string& text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size()) {
+      throw CLI::ValidationError(
+          name, fmt::format("'{}' is not a whole number{}", text,
+                            error == std::errc::result_out_of_range ? " of 64 bits" : ""));
+    }
+    count = value;
+  };
+  return app.add_option_function<std::string>(name, take, help);
+}
+
+CLI::Option* add_bytes_option(CLI::App& app, const std::string& name, std::uint64_t& bytes,
+                              const std::string& help) {
+  const auto take = [&bytes, name](const std::string& text) {
+    try {
+      bytes = parse_bytes(text);
+    } catch (const Error& error) {
+      throw CLI::ValidationError(name, error.what());
+    }
+    if (bytes == 0) throw CLI::ValidationError(name, "0 bytes leave nothing to work with");
+  };
+  return app.add_option_function<std::string>(name, take, help)->type_name("BYTES");
+}
+
+CLI::Option* add_json_flag(CLI::App& app, bool& json) {
+  return app.add_flag("--json", json, "print JSON instead of a table");
+}
+
+bool stdout_is_terminal() noexcept { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() noexcept { return ::isatty(STDERR_FILENO) == 1; }
+
+std::string format_count(std::int64_t count) {
+  std::string text = std::to_string(count);
+  const std::size_t first = count < 0 ? 1 : 0;
+  for (std::size_t i = text.size(); i > first + 3; i -= 3) text.insert(i - 3, 1, ',');
+  return text;
+}
+
+std::string format_seconds(double seconds) {
+  if (seconds <= 0.0) return "-";
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", 1e6 * seconds);
+  if (seconds < 1.0) return fmt::format("{:.2f} ms", 1e3 * seconds);
+  return fmt::format("{:.2f} s", seconds);
+}
+
+void write_out(std::string_view text) {
+  const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!whole || std::fflush(stdout) != 0) {
+    throw Error(ErrorCode::kInternal,
+                fmt::format("cannot write to stdout: {}", std::strerror(errno)));
+  }
+}
+
+Table::Table(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
+
+void Table::add(std::vector<std::string> cells) {
+  cells.resize(rows_[0].size());
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::text() const {
+  std::vector<std::size_t> widths(rows_[0].size(), 0);
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += i == 0 ? fmt::format("{:<{}}", row[i], widths[i])
+                     : fmt::format("  {:>{}}", row[i], widths[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+Progress::Progress(std::string label) : label_(std::move(label)), enabled_(stderr_is_terminal()) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::update(std::int64_t done, std::int64_t total, std::string_view detail) {
+  if (!enabled_) return;
+  constexpr std::chrono::milliseconds kBetween{100};
+  const auto now = std::chrono::steady_clock::now();
+  if (shown_ && now - last_ < kBetween) return;
+  last_ = now;
+  shown_ = true;
+  const std::string count = total > 0 ? fmt::format("  {}/{}", done, total) : std::string();
+  fmt::print(stderr, "\r\x1b[K{}{}  {}", label_, count, detail);
+  std::fflush(stderr);
+}
+
+void Progress::clear() {
+  if (!shown_) return;
+  shown_ = false;
+  std::fputs("\r\x1b[K", stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace flce::cli

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// `flce`: the command line. Parses, runs one command, and turns every failure into one line on
+// stderr. Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or input.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "commands.hpp"
+#include "common.hpp"
+
+namespace flce::cli {
+namespace {
+
+constexpr int kWrong = 2;
+
+constexpr const char* kFooter =
+    R"(Examples:
+  flce plan --preset llama3-8b --tokens 16384        does fusing pay, and how many bytes
+  flce plan --config config.json --tokens 8192 --device-caps a100-80
+  flce run --input problem.safetensors --output result.safetensors
+  flce verify "n37_h65_v129 bf16 mean softcap=30"
+  flce train text.txt --method fused
+
+'flce COMMAND --help' shows each command's options and examples.
+Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or input.)";
+
+int report(const std::string& text) {
+  // One line, whatever the text holds.
+  std::string line = text;
+  while (!line.empty() && line.back() == '\n') line.pop_back();
+  for (char& c : line) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  fmt::print(stderr, "flce: error: {}\n", line);
+  return kWrong;
+}
+
+int report_usage(const CLI::App& app, const CLI::ParseError& error) {
+  const auto called = app.get_subcommands();
+  const std::string command = called.empty() ? "flce" : "flce " + called.front()->get_name();
+  return report(fmt::format("{} (see {} --help)", error.what(), command));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Cross-entropy of hidden @ weight^T without ever holding the tokens x vocab logits.",
+               "flce"};
+  app.set_version_flag("--version", std::string("flce ") + version());
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  const std::array commands{add_plan(app),  add_run(app),   add_verify(app),
+                            add_bench(app), add_train(app), add_info(app)};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& answer) {  // --help, --version
+    return app.exit(answer);
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, error);
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.action();
+  }
+  return report("no command was given; try flce --help");
+}
+
+}  // namespace
+}  // namespace flce::cli
+
+int main(int argc, char** argv) {
+  try {
+    return flce::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return flce::cli::report("out of memory: the problem needs more than this machine gives");
+  } catch (const std::exception& error) {
+    return flce::cli::report(error.what());
+  } catch (...) {
+    return flce::cli::report("unknown failure");
+  }
+}

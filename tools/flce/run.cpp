@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// `flce run`: loss and gradients of tensors in files. The results appear whole or not at all.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commands.hpp"
+#include "common.hpp"
+#include "io/npy.hpp"
+#include "io/safetensors.hpp"
+#include "io/text.hpp"
+#include "run_input.hpp"
+#include "run_outputs.hpp"
+#include "run_shared.hpp"
+#include "run_step.hpp"
+#include "verify_numbers.hpp"
+
+namespace flce::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Tensors: hidden (N,H), weight (V,H), target (N); optional bias (V), class_weight (V),\n"
+    "token_weight (N), temperature (N), normalizer (1), grad_output (1) or (N), grad_entropy (N).\n"
+    "grad_weight (V,H) and grad_bias (V), if given, are starting values: the gradients are added\n"
+    "to them and come out in their element type. F64, F32, BF16, F16; targets I64 or I32.\n"
+    "Without grad_output the upstream is 1 (ones for --reduction none).\n"
+    "Results: loss, grad_hidden, grad_weight, grad_bias and what --outputs names; top-k as\n"
+    "topk_logprob and topk_index. With .npy inputs they go to a folder, one file each.\n"
+    "\n"
+    "Examples:\n"
+    "  flce run --input problem.safetensors --output result.safetensors --softcap 30\n"
+    "  flce run --hidden x.npy --weight w.npy --target y.npy --output results --method fused\n"
+    "  flce run --input p.safetensors --output r.safetensors --reduction none --outputs "
+    "lse,topk=5\n"
+    "Exit code: 0 fine, 2 wrong usage or input (nothing is written then).";
+
+struct RunOptions {
+  std::string input;
+  std::map<std::string, std::string> npy;  // tensor name -> path
+  std::string output;
+  std::string method = "auto";
+  std::int64_t chunk = 0;
+  std::uint64_t budget_bytes = 0;
+  std::string policy = "measured";
+  std::string reduction;  // empty: mean, or sum with a normalizer
+  Options options;
+  std::vector<std::string> outputs;
+  bool no_grad_hidden = false;
+  bool no_grad_weight = false;
+  bool no_grad_bias = false;
+  bool grad_weight_f32 = false;
+  DeviceChoice device;
+  bool quiet = false;
+  bool json = false;
+};
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
+
+std::int64_t parse_topk(std::string_view word) {
+  constexpr std::string_view kPrefix = "topk=";
+  std::int64_t k = 0;
+  const char* begin = word.data() + kPrefix.size();
+  const char* end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(begin, end, k);
+  if (word.substr(0, kPrefix.size()) != kPrefix || error != std::errc{} || stop != end || k < 1) {
+    refuse(fmt::format("--outputs '{}': write topk=K with a number K of at least 1", word));
+  }
+  return k;
+}
+
+Wants wants_of(const RunOptions& run_options, const InputFiles& files) {
+  Wants wants;
+  wants.grad_hidden = !run_options.no_grad_hidden;
+  wants.grad_weight = !run_options.no_grad_weight;
+  wants.grad_bias = files.find("bias") != nullptr && !run_options.no_grad_bias;
+  const std::pair<const char*, bool*> switches[] = {{"lse", &wants.lse},
+                                                    {"logprob", &wants.logprob},
+                                                    {"entropy", &wants.entropy},
+                                                    {"argmax", &wants.argmax},
+                                                    {"z_loss", &wants.z_loss},
+                                                    {"num_correct", &wants.num_correct},
+                                                    {"num_valid", &wants.num_valid}};
+  for (const std::string& word : run_options.outputs) {
+    bool found = false;
+    for (const auto& [name, field] : switches) {
+      if (word != name) continue;
+      *field = true;
+      found = true;
+    }
+    if (found) continue;
+    if (word.rfind("topk", 0) != 0) {
+      refuse(
+          fmt::format("unknown output '{}'; known: lse, logprob, entropy, argmax, topk=K, "
+                      "z_loss, num_correct, num_valid",
+                      word));
+    }
+    wants.topk = parse_topk(word);
+  }
+  return wants;
+}
+
+Options options_of(const RunOptions& run_options, const InputFiles& files) {
+  Options options = run_options.options;
+  const bool has_tensor = files.find("normalizer") != nullptr;
+  if (has_tensor && options.has_normalizer) {
+    refuse("--normalizer and a tensor 'normalizer' were both given; one of them is enough");
+  }
+  if (files.find("temperature") != nullptr && options.temperature != 1.0) {
+    refuse("--temperature and a tensor 'temperature' were both given; one of them is enough");
+  }
+  if (!run_options.reduction.empty()) {
+    options.reduction = reduction_of(run_options.reduction);
+  } else if (options.has_normalizer || has_tensor) {
+    options.reduction = Reduction::kSum;
+  }
+  return options;
+}
+
+// The element type of an accumulated gradient is its starting values'.
+Dtype start_dtype(const InputFiles& files, const char* name, Dtype otherwise) {
+  const io::TensorView* start = files.find(name);
+  return start == nullptr ? otherwise : start->dtype;
+}
+
+// Sizes and types that the outputs are allocated by; the library checks the views afterwards.
+Problem sketch_of(const RunOptions& run_options, const InputFiles& files, const Inputs& inputs,
+                  const Options& options) {
+  Problem problem;
+  problem.tokens = inputs.hidden.rows;
+  problem.hidden = inputs.hidden.cols;
+  problem.vocab = inputs.weight.rows;
+  problem.dtype = inputs.hidden.dtype;
+  problem.bias_dtype = inputs.bias.dtype;
+  problem.options = options;
+  problem.wants = wants_of(run_options, files);
+  problem.grad_weight_dtype =
+      start_dtype(files, "grad_weight", run_options.grad_weight_f32 ? Dtype::kF32 : problem.dtype);
+  problem.grad_bias_dtype = start_dtype(files, "grad_bias", problem.bias_dtype);
+  return problem;
+}
+
+// Copies a starting value into the output that it belongs to. Returns whether there is one.
+bool load_start(const InputFiles& files, const char* name, const OutputTensors& outputs) {
+  const io::TensorView* start = files.find(name);
+  if (start == nullptr) return false;
+  io::Tensor* output = outputs.find(name);
+  if (output == nullptr) {
+    refuse(
+        fmt::format("tensor '{}' holds starting values of a gradient that was not asked for; "
+                    "leave it out, or ask for the gradient",
+                    name));
+  }
+  const io::TensorView view = output->view();
+  if (view.shape != start->shape) {
+    refuse(fmt::format("tensor '{}' has shape {}; the gradient has {}", name,
+                       io::shape_text(start->shape), io::shape_text(view.shape)));
+  }
+  std::memcpy(output->data(), start->bytes.data(), start->bytes.size());
+  return true;
+}
+
+// Found out before the work, not after it. Writing may fail all the same.
+void require_writable(const std::string& output, bool is_folder) {
+  namespace fs = std::filesystem;
+  const fs::path path = fs::absolute(output).lexically_normal();
+  const fs::path name = path.has_filename() ? path : path.parent_path();
+  std::error_code error;
+  if (!is_folder && fs::is_directory(path, error)) {
+    refuse(fmt::format("--output {}: is a folder; give a file name", output));
+  }
+  if (is_folder && fs::exists(path, error) && !fs::is_directory(path, error)) {
+    refuse(fmt::format("--output {}: is a file; give the name of a folder", output));
+  }
+  const fs::path place = is_folder && fs::is_directory(path, error) ? path : name.parent_path();
+  if (!fs::is_directory(place, error) || ::access(place.c_str(), W_OK) != 0) {
+    refuse(fmt::format("--output {}: cannot write to the folder {}: {}", output, place.string(),
+                       std::strerror(errno)));
+  }
+}
+
+InputFiles load(const RunOptions& run_options) {
+  if (!run_options.input.empty()) {
+    if (!run_options.npy.empty()) {
+      refuse("--input and .npy files were both given; a .safetensors file holds all tensors");
+    }
+    std::error_code error;
+    if (std::filesystem::equivalent(run_options.input, run_options.output, error)) {
+      refuse(fmt::format("--output {} would replace the input; give another name",
+                         run_options.output));
+    }
+    return InputFiles::from_safetensors(run_options.input);
+  }
+  for (const char* needed : {"hidden", "weight", "target"}) {
+    if (!run_options.npy.contains(needed)) {
+      refuse(
+          fmt::format("--{} is missing; give --input FILE.safetensors, or --hidden, --weight "
+                      "and --target .npy files",
+                      needed));
+    }
+  }
+  return InputFiles::from_npy(run_options.npy);
+}
+
+void save(const RunOptions& run_options, const OutputTensors& outputs, const Plan& plan) {
+  const std::vector<io::TensorView> tensors = outputs.tensors();
+  if (run_options.input.empty()) {
+    io::write_npy_folder(run_options.output, tensors);
+    return;
+  }
+  io::write_safetensors(run_options.output, tensors,
+                        {{"problem", format_problem(plan.problem)},
+                         {"method", name_of(plan.method)},
+                         {"chunk", std::to_string(plan.chunk)},
+                         {"flce", version()}});
+}
+
+// The reduced loss, or the sum over all tokens.
+double total_loss(const VectorView& loss) {
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < loss.size; ++i) sum += load_number(loss.dtype, loss.data, i);
+  return sum;
+}
+
+void print_summary(const RunOptions& run_options, const Step& step, const OutputTensors& outputs,
+                   double seconds) {
+  const Plan& plan = step.plan();
+  const bool is_vector = plan.problem.options.reduction == Reduction::kNone;
+  const double loss = total_loss(outputs.views().loss);
+  if (run_options.json) {
+    nlohmann::ordered_json document{{"problem", format_problem(plan.problem)},
+                                    {"method", name_of(plan.method)},
+                                    {"chunk", plan.chunk},
+                                    {"num_chunks", plan.num_chunks},
+                                    {is_vector ? "loss_sum" : "loss", loss},
+                                    {"extra_bytes", plan.extra_bytes},
+                                    {"used_bytes", step.used_bytes()},
+                                    {"peak_bytes", plan.peak_bytes},
+                                    {"seconds", seconds},
+                                    {"output", run_options.output},
+                                    {"tensors", nlohmann::ordered_json::array()}};
+    for (const io::TensorView& tensor : outputs.tensors())
+      document["tensors"].push_back(tensor.name);
+    write_out(document.dump(2) + "\n");
+  } else if (!run_options.quiet) {
+    write_out(fmt::format(
+        "{}, chunk {} ({} chunks): {} {:.8g}, extra memory {} ({} bytes), {}\n",
+        name_of(plan.method), plan.chunk, plan.num_chunks, is_vector ? "sum of losses" : "loss",
+        loss, format_bytes(plan.extra_bytes), plan.extra_bytes, format_seconds(seconds)));
+  }
+}
+
+PlanRequest request_of(const RunOptions& run_options) {
+  PlanRequest request;
+  request.method = method_of(run_options.method);
+  request.chunk = run_options.chunk;
+  request.budget_bytes = run_options.budget_bytes;
+  request.policy = run_options.policy == "liger" ? ChunkPolicy::kLiger : ChunkPolicy::kMeasured;
+  return request;
+}
+
+int run_files(const RunOptions& run_options) {
+  const PlanRequest request = request_of(run_options);
+  const DeviceCaps caps = caps_of_choice(run_options.device);
+  require_writable(run_options.output, run_options.input.empty());
+  const InputFiles files = load(run_options);
+  const Inputs inputs = files.inputs();
+  const Options options = options_of(run_options, files);
+  OutputTensors outputs(sketch_of(run_options, files, inputs, options));
+  const bool accumulate = load_start(files, "grad_weight", outputs);
+  const bool accumulate_bias = load_start(files, "grad_bias", outputs);
+  const Problem problem = problem_of(inputs, outputs.views(), options, accumulate, accumulate_bias);
+  Step step(flce::plan(problem, caps, request));
+  const auto start = std::chrono::steady_clock::now();
+  step.execute(inputs, outputs.views());
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  save(run_options, outputs, step.plan());
+  print_summary(run_options, step, outputs, seconds);
+  return 0;
+}
+
+void add_files(CLI::App& command, RunOptions& o) {
+  command.add_option("--input", o.input, "A .safetensors file with all tensors");
+  const std::array<std::pair<const char*, const char*>, 12> files{{
+      {"hidden", "(N,H)"},
+      {"weight", "(V,H)"},
+      {"target", "(N)"},
+      {"bias", "(V)"},
+      {"class-weight", "(V)"},
+      {"token-weight", "(N)"},
+      {"token-temperature", "(N)"},
+      {"grad-output", "(1) or (N)"},
+      {"grad-entropy", "(N)"},
+      {"grad-weight", "(V,H): added to"},
+      {"grad-bias", "(V): added to"},
+      {"normalizer-file", "(1)"},
+  }};
+  for (const auto& [option, shape] : files) {
+    std::string name = option;
+    if (name == "token-temperature") name = "temperature";
+    if (name == "normalizer-file") name = "normalizer";
+    for (char& c : name) c = c == '-' ? '_' : c;
+    command
+        .add_option_function<std::string>(
+            std::string("--") + option, [&o, name](const std::string& path) { o.npy[name] = path; },
+            fmt::format("A .npy file: {} {}", name, shape))
+        ->type_name("FILE");
+  }
+  command
+      .add_option("--output", o.output,
+                  "Where results go: a .safetensors file, or a folder for .npy files")
+      ->required();
+}
+
+void add_formula(CLI::App& command, RunOptions& o) {
+  Options& options = o.options;
+  command.add_option("--reduction", o.reduction,
+                     "mean, sum or none (default mean; sum with a normalizer)");
+  command
+      .add_option("--ignore-index", options.ignore_index, "Targets with this value do not count")
+      ->capture_default_str();
+  command.add_option_function<double>(
+      "--normalizer",
+      [&options](const double& value) {
+        options.normalizer = value;
+        options.has_normalizer = true;
+      },
+      "Divide the sum of losses by this number");
+  command.add_option("--label-smoothing", options.label_smoothing, "In [0, 1]");
+  command.add_option("--z-loss", options.z_loss, "Weight of the squared log-sum-exp");
+  command.add_option("--softcap", options.softcap, "Logits become softcap * tanh(logit / softcap)");
+  command.add_option("--scale", options.scale, "Multiplies the logits, before bias and softcap");
+  command.add_option("--temperature", options.temperature, "Divides the logits at the end");
+  command.add_option("--shift", options.shift, "Token i is trained to predict target[i + shift]");
+  command.add_option("--sequence-length", options.sequence_length,
+                     "Tokens of one sequence, for --shift (default: all are one)");
+}
+
+void add_results(CLI::App& command, RunOptions& o) {
+  command
+      .add_option("--outputs", o.outputs,
+                  "More results: lse,logprob,entropy,argmax,topk=K,z_loss,num_correct,num_valid")
+      ->delimiter(',');
+  command.add_flag("--no-grad-hidden", o.no_grad_hidden, "Do not compute grad_hidden");
+  command.add_flag("--no-grad-weight", o.no_grad_weight, "Do not compute grad_weight");
+  command.add_flag("--no-grad-bias", o.no_grad_bias, "Do not compute grad_bias");
+  command.add_flag("--grad-weight-f32", o.grad_weight_f32, "grad_weight in f32 for 16-bit inputs");
+  command.add_flag("--quiet", o.quiet, "Print nothing");
+  add_json_flag(command, o.json);
+}
+
+}  // namespace
+
+Command add_run(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "Loss and gradients of tensors in files");
+  const auto options = std::make_shared<RunOptions>();
+  add_files(*command, *options);
+  add_formula(*command, *options);
+  add_results(*command, *options);
+  command->add_option("--method", options->method, "auto, naive, chunked, fused or recompute")
+      ->capture_default_str();
+  command->add_option("--chunk", options->chunk, "Token rows of a chunk (default: by the policy)")
+      ->check(CLI::PositiveNumber);
+  add_bytes_option(*command, "--budget", options->budget_bytes,
+                   "Hard limit of the extra memory, such as 2GiB or 500MB");
+  command->add_option("--policy", options->policy, "How the chunk is chosen: measured or liger")
+      ->check(CLI::IsMember({"measured", "liger"}))
+      ->capture_default_str();
+  add_device_options(*command, options->device);
+  command->footer(kFooter);
+  return {command, [options] { return run_files(*options); }};
+}
+
+}  // namespace flce::cli

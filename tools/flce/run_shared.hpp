@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What run, verify, bench and train have in common on the command line beyond common.hpp: which
+// device with how many threads, and a problem's text given as several arguments.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flce/flce.hpp"
+
+namespace flce::cli {
+
+struct DeviceChoice {
+  std::string device = "auto";
+  int threads = 0;  // 0: as many as the process may use
+};
+// Adds --device and --threads.
+void add_device_options(CLI::App& app, DeviceChoice& choice);
+// Throws Error for a device that this build cannot run on, naming one that it can.
+DeviceCaps caps_of_choice(const DeviceChoice& choice);
+
+std::string joined(const std::vector<std::string>& words, std::string_view between);
+
+}  // namespace flce::cli

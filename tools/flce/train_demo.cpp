@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train_demo.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench_memory.hpp"
+#include "common.hpp"
+#include "train_head.hpp"
+
+namespace flce::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array kDemoMethods{Method::kNaive, Method::kChunked, Method::kFused,
+                                  Method::kRecompute};
+constexpr std::int64_t kHeadTokens = 1024;
+constexpr std::int64_t kHeadHidden = 512;
+constexpr std::int64_t kHeadVocab = 128256;
+// What rounding differences of 1e-7 may grow to over a training run.
+constexpr int kMinDigitsTrained = 2;
+constexpr int kMinDigitsStep = 5;
+
+class Clock {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+struct Trained {
+  Method method = Method::kAuto;
+  std::int64_t chunk = 0;
+  std::uint64_t extra_bytes = 0;
+  std::uint64_t used_bytes = 0;
+  std::uint64_t rss_bytes = 0;
+  double step_seconds = 0.0;
+  double first_loss = 0.0;
+  double last_loss = 0.0;
+  double first_valid = 0.0;
+  double last_valid = 0.0;
+  double seconds = 0.0;
+};
+
+// Trains in this process and reports the losses on the way on one line.
+Json train_here(const Corpus& corpus, const TrainSettings& settings) {
+  Trainer trainer(corpus, settings);
+  const std::uint64_t rss = trainer.measure_resident_bytes();
+  double first_valid = 0.0;
+  double last_valid = 0.0;
+  write_out(fmt::format("  {:<10} validation loss", name_of(settings.loss.request.method)));
+  {
+    Progress progress("training");
+    trainer.train(
+        [&](const TrainPoint& point) {
+          progress.clear();
+          if (point.step == 0) first_valid = point.valid_loss;
+          last_valid = point.valid_loss;
+          write_out(fmt::format(" {:.3f}", point.valid_loss));
+        },
+        [&](std::int64_t) {});
+  }
+  const LossStep& step = trainer.loss_step();
+  write_out(fmt::format("  ({} a loss step)\n", format_seconds(trainer.median_loss_seconds())));
+  return {{"chunk", step.plan().chunk},
+          {"extra", step.plan().extra_bytes},
+          {"used", step.used_bytes()},
+          {"rss", rss},
+          {"step_seconds", trainer.median_loss_seconds()},
+          {"first_loss", trainer.first_loss()},
+          {"last_loss", trainer.last_loss()},
+          {"first_valid", first_valid},
+          {"last_valid", last_valid}};
+}
+
+// A process of its own for each method: no method's pages or threads stand in another's way.
+Trained train_with(const Corpus& corpus, TrainSettings settings, Method method) {
+  settings.loss.request.method = method;
+  const Clock clock;
+  const Json seen = run_in_child([&] { return train_here(corpus, settings); });
+  return {method,
+          seen["chunk"].get<std::int64_t>(),
+          seen["extra"].get<std::uint64_t>(),
+          seen["used"].get<std::uint64_t>(),
+          seen["rss"].get<std::uint64_t>(),
+          seen["step_seconds"].get<double>(),
+          seen["first_loss"].get<double>(),
+          seen["last_loss"].get<double>(),
+          seen["first_valid"].get<double>(),
+          seen["last_valid"].get<double>(),
+          clock.seconds()};
+}
+
+std::string training_table(const std::vector<Trained>& all) {
+  Table table({"method", "chunk", "predicted extra", "measured extra", "resident growth",
+               "loss step", "first loss", "final loss", "validation", "digits first",
+               "digits final"});
+  const Trained& naive = all.front();
+  for (const Trained& one : all) {
+    table.add({name_of(one.method), std::to_string(one.chunk), format_bytes(one.extra_bytes),
+               format_bytes(one.used_bytes), format_bytes(one.rss_bytes),
+               format_seconds(one.step_seconds), fmt::format("{:.6f}", one.first_loss),
+               fmt::format("{:.6f}", one.last_loss), fmt::format("{:.4f}", one.last_valid),
+               digits_text(one.first_loss, naive.first_loss),
+               digits_text(one.last_loss, naive.last_loss)});
+  }
+  return table.text();
+}
+
+std::string head_table(const std::vector<HeadStep>& steps) {
+  Table table({"method", "chunk", "predicted extra", "measured extra", "resident growth", "time",
+               "loss", "digits equal to naive"});
+  std::string failures;
+  for (const HeadStep& step : steps) {
+    if (!step.failure.empty()) {
+      failures += fmt::format("{}: {}\n", name_of(step.method), step.failure);
+      continue;
+    }
+    const HeadStep& naive = steps.front();
+    table.add({name_of(step.method), std::to_string(step.chunk), format_bytes(step.extra_bytes),
+               format_bytes(step.used_bytes), format_bytes(step.rss_bytes),
+               format_seconds(step.seconds), fmt::format("{:.7f}", step.loss),
+               naive.failure.empty() ? digits_text(step.loss, naive.loss) : "-"});
+  }
+  return table.text() + failures;
+}
+
+bool all_equal(const std::vector<HeadStep>& steps) {
+  return std::all_of(steps.begin(), steps.end(), [&](const HeadStep& step) {
+    return !step.failure.empty() || !steps.front().failure.empty() ||
+           equal_digits(step.loss, steps.front().loss) >= kMinDigitsStep;
+  });
+}
+
+// Prints the part and returns whether the losses agree.
+bool head_part(Dtype dtype, const DeviceCaps& caps) {
+  Problem problem;
+  problem.tokens = kHeadTokens;
+  problem.hidden = kHeadHidden;
+  problem.vocab = kHeadVocab;
+  problem.dtype = dtype;
+  const Clock clock;
+  write_out(
+      fmt::format("\nOne step of a real head's size: N={}, H={}, V={}, {} (logits in f32: "
+                  "{}; random data)\n",
+                  kHeadTokens, kHeadHidden, kHeadVocab, name_of(dtype),
+                  format_bytes(std::uint64_t{4} * kHeadTokens * kHeadVocab)));
+  const std::vector<HeadStep> steps =
+      run_head_steps(problem, caps, {Method::kNaive, Method::kChunked, Method::kFused});
+  write_out(head_table(steps));
+  write_out(fmt::format("This part took {:.1f} s.\n", clock.seconds()));
+  return all_equal(steps);
+}
+
+bool training_part(const Corpus& corpus, const TrainSettings& settings) {
+  const Clock clock;
+  const std::int64_t parts = (settings.batch + settings.loss.request.chunk - 1) /
+                             std::max<std::int64_t>(settings.loss.request.chunk, 1);
+  write_out(
+      fmt::format("\nTraining with each method from the same seed: {} steps of {} tokens, "
+                  "head H={}, V={}, chunks of {} tokens ({} a step)\n",
+                  settings.steps, settings.batch, settings.shape.hidden, corpus.vocab(),
+                  settings.loss.request.chunk, parts));
+  std::vector<Trained> all;
+  for (const Method method : kDemoMethods) all.push_back(train_with(corpus, settings, method));
+  write_out("\n" + training_table(all));
+  bool good = true;
+  for (const Trained& one : all) {
+    good &= equal_digits(one.first_loss, all.front().first_loss) >= kMinDigitsStep;
+    good &= equal_digits(one.last_loss, all.front().last_loss) >= kMinDigitsTrained;
+    good &= one.last_valid < one.first_valid;
+    good &= one.used_bytes == one.extra_bytes;
+  }
+  std::string times;
+  for (const Trained& one : all) {
+    times +=
+        fmt::format("{}{} {:.1f} s", times.empty() ? "" : ", ", name_of(one.method), one.seconds);
+  }
+  write_out(fmt::format("This part took {:.1f} s: {}.\n", clock.seconds(), times));
+  return good;
+}
+
+}  // namespace
+
+int run_demo(const Corpus& corpus, const DemoSettings& settings) {
+  const Clock clock;
+  bool good = training_part(corpus, settings.train);
+  const double trained = clock.seconds();
+  good &= head_part(Dtype::kF32, settings.train.loss.caps);
+  const double head_seconds = clock.seconds() - trained;
+  if (clock.seconds() + 1.3 * head_seconds < settings.seconds_limit) {
+    good &= head_part(Dtype::kBF16, settings.train.loss.caps);
+  } else {
+    write_out(
+        "\nThe same step in bf16 is left out: this machine is slow, and the demo should end "
+        "in three minutes.\n");
+  }
+  write_out(fmt::format("\nAll of it took {:.1f} s. {}\n", clock.seconds(),
+                        good ? "All methods gave the same losses."
+                             : "Some losses or bytes differ more than they should."));
+  return good ? 0 : 1;
+}
+
+}  // namespace flce::cli

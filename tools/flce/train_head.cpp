@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train_head.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "bench_memory.hpp"
+#include "run_outputs.hpp"
+#include "run_step.hpp"
+#include "verify_data.hpp"
+#include "verify_numbers.hpp"
+
+namespace flce::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+// In the child: memory of this method alone, and the time of its one step, fresh pages included.
+Json measure(const Plan& plan, const ProblemData& data) {
+  const OutputTensors outputs(plan.problem);
+  ResidentGrowth growth;
+  growth.start();
+  const auto start = std::chrono::steady_clock::now();
+  Step step(plan);
+  step.execute(data.inputs(), outputs.views());
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const VectorView& loss = outputs.views().loss;
+  return {{"used", step.used_bytes()},
+          {"rss", growth.bytes()},
+          {"seconds", seconds},
+          {"loss", load_number(loss.dtype, loss.data, 0)}};
+}
+
+}  // namespace
+
+std::vector<HeadStep> run_head_steps(const Problem& problem, const DeviceCaps& caps,
+                                     const std::vector<Method>& methods) {
+  const ProblemData data(problem, {});
+  std::vector<HeadStep> steps;
+  for (const Method method : methods) {
+    HeadStep step;
+    step.method = method;
+    try {
+      PlanRequest request;
+      request.method = method;
+      const Plan plan = flce::plan(problem, caps, request);
+      step.chunk = plan.chunk;
+      step.extra_bytes = plan.extra_bytes;
+      const Json seen = run_in_child([&] { return measure(plan, data); });
+      step.used_bytes = seen["used"].get<std::uint64_t>();
+      step.rss_bytes = seen["rss"].get<std::uint64_t>();
+      step.seconds = seen["seconds"].get<double>();
+      step.loss = seen["loss"].get<double>();
+    } catch (const Error& error) {
+      step.failure = error.what();
+    }
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+int equal_digits(double a, double b) {
+  if (a == b) return 17;
+  const double relative = std::abs(a - b) / std::max(std::abs(a), std::abs(b));
+  if (!std::isfinite(relative)) return 0;
+  return std::clamp(static_cast<int>(std::floor(-std::log10(relative))), 0, 17);
+}
+
+std::string digits_text(double a, double b) {
+  return a == b ? "all" : std::to_string(equal_digits(a, b));
+}
+
+}  // namespace flce::cli
