@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by ./dev: `setup COMMAND` installs what a subcommand needs, and no more.
+
+packages_of() {
+  local build=(g++ cmake ninja-build git pkg-config python3
+    libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libeigen3-dev)
+  case $1 in
+    build | test | sanitize) echo "${build[@]}" ;;
+    demo) echo "${build[@]}" bible-kjv bible-kjv-text ;;
+    style) echo git python3 clang-format codespell ;;
+    format) echo git clang-format ;;
+    fuzz) echo "${build[@]}" clang libclang-rt-dev ;;
+    check) packages_of style && packages_of build ;;
+    all) packages_of demo && packages_of check && packages_of fuzz ;;
+    *) return 1 ;;
+  esac
+}
+
+install_packages() {
+  local as_root=() apt=(apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+  if ((EUID != 0)); then
+    if ! command -v sudo >/dev/null; then
+      echo "not root, and no sudo here; as root: apt-get install $*"
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" "${apt[@]}" update
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y \
+    --no-install-recommends "$@"
+}
+
+# Installs what is missing; asks dpkg only, so that it works offline when nothing is.
+setup() {
+  local wanted missing=() package
+  wanted=$(packages_of "${1:-all}") ||
+    die "setup: unknown command '$1'; known: all, build, test, demo, check, sanitize, style," \
+      "format, fuzz"
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "==> not a Debian system; this needs the likes of" $wanted
+    return
+  fi
+  for package in $(printf '%s\n' $wanted | sort -u); do
+    [[ $(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null) == ?i* ]] ||
+      missing+=("$package")
+  done
+  ((${#missing[@]} == 0)) || step "apt: ${missing[*]}" install_packages "${missing[@]}"
+}

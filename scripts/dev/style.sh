@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by ./dev: `style` looks at the sources without building them, `format` rewrites them.
+
+# The files that git tracks or would track, by pattern, one a line; all files in a plain archive.
+sources() {
+  if git -C "$root" rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    git -C "$root" ls-files --cached --others --exclude-standard --deduplicate -- "$@"
+  else
+    (cd "$root" && find . -type d \( -name build -o -name .git \) -prune -o -type f -print |
+      sed 's|^\./||' | grep -E "$(printf '%s\n' "$@" | sed 's/\./\\./g; s/\*/.*/g; s/$/$/' |
+        paste -sd '|')")
+  fi | while read -r file; do
+    [[ ! -f $root/$file ]] || printf '%s\n' "$file"
+  done
+}
+
+# The formatter is pinned: Debian 12's clang-format 14. Another version formats differently.
+clang_format() {
+  local tool=clang-format
+  command -v clang-format-14 >/dev/null && tool=clang-format-14
+  "$tool" --version | grep -q 'version 14\.' ||
+    echo "note: $("$tool" --version); the sources are formatted with version 14"
+  (cd "$root" && sources '*.hpp' '*.h' '*.cpp' '*.c' '*.cuh' '*.cu' | xargs -d '\n' "$tool" "$@")
+}
+
+# Binary and generated test inputs are no prose.
+spelling() {
+  (cd "$root" && sources '*' | grep -vE '^(LICENSE$|fuzz/corpus/|tests/.*\.(npy|safetensors)$)' |
+    xargs -d '\n' codespell --ignore-words scripts/dev/codespell-ignore.txt)
+}
+
+check_format() {
+  local faults
+  faults=$(clang_format --dry-run -Werror --ferror-limit=1 2>&1 | grep -E '^note:|^[^ ].*: error:' |
+    sed -E 's/^([^:]+:[0-9]+):.*/\1: not formatted; .\/dev format does it/' || true)
+  echo "$faults"
+  ! grep -qv '^note:' <<<"$faults" || [[ -z $faults ]]
+}
+
+style() {
+  setup style
+  step "format" check_format
+  step "spelling" spelling
+  step "layers" python3 "$root/tests/layers/check_layers.py" "$root"
+  step "budgets" python3 "$root/tests/layers/check_budgets.py" "$root"
+  step "links and paths in the docs" python3 "$root/tests/docs/check_docs.py" "$root"
+}
+
+format() {
+  setup format
+  step "clang-format -i" clang_format -i
+}
