@@ -46,8 +46,9 @@ void read_upstream(const Inputs& in, const Options& options, Problem& p) {
   const std::int64_t size = in.grad_output.size;
   const bool per_token = options.reduction == Reduction::kNone && size == p.tokens;
   require(per_token || size == 1, "grad_output has {} elements; it must have 1{}", size,
-          options.reduction == Reduction::kNone ? fmt::format(" or N = {}", p.tokens)
-                                                : " (the loss is reduced)");
+          options.reduction == Reduction::kNone
+              ? fmt::format(" or N = {}", p.tokens)
+              : fmt::format(", since reduction {} makes one loss", name_of(options.reduction)));
   p.upstream = per_token ? Upstream::kPerToken : Upstream::kScalar;
 }
 

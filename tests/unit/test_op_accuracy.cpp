@@ -133,9 +133,10 @@ INSTANTIATE_TEST_SUITE_P(Op, Accuracy,
 
 class Confident : public testing::TestWithParam<MethodAndDtype> {
  protected:
-  // The relative error of what comes in `dtype`, and of what comes in f32 (or f64).
+  // The relative error of what comes in `dtype` (fused rounds an exponential and the gradient made
+  // of it), and of what comes in f32 (or f64).
   double narrow() const {
-    return real() + 1.5 * oracle::unit_roundoff(format_of(GetParam().dtype));
+    return real() + 2.0 * oracle::unit_roundoff(format_of(GetParam().dtype));
   }
   double real() const { return GetParam().dtype == Dtype::kF64 ? 1e-12 : 1e-5; }
 };
@@ -184,13 +185,17 @@ TEST_P(Confident, EndToEndKeepsFiveDigits) {
     if (GetParam().dtype == Dtype::kF16) c.in.grad_output = {16384.0};
     const oracle::Result want = oracle::evaluate(c.in);
     const Results got = run_case(c, {GetParam().method}).results;
-    EXPECT_LT(*std::min_element(want.loss.begin(), want.loss.end()), 1e-8);
+    EXPECT_LT(*std::min_element(want.loss.begin(), want.loss.end()), 1e-7) << "not confident";
     for (std::int64_t i = 0; i < c.in.tokens; ++i) {
       EXPECT_NEAR(got.loss[i] / want.loss[i], 1.0, real()) << i << " of hidden " << hidden;
       const auto row = [&](const std::vector<double>& all) {
         return std::vector<double>(all.begin() + i * hidden, all.begin() + (i + 1) * hidden);
       };
-      EXPECT_LE(relative_error(row(got.grad_hidden), row(want.grad_hidden)), narrow())
+      // f16 cannot hold a gradient below its smallest step.
+      const double step = oracle::smallest_step(format_of(GetParam().dtype));
+      const std::vector<double> right = row(want.grad_hidden);
+      EXPECT_LE(absolute_error(row(got.grad_hidden), right),
+                narrow() * norm(right) + step * std::sqrt(static_cast<double>(hidden)))
           << i << " of hidden " << hidden;
     }
     EXPECT_LE(relative_error(got.grad_weight, want.grad_weight), narrow()) << hidden;

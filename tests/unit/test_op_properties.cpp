@@ -147,15 +147,17 @@ TEST_P(Properties, PermutingTheVocabularyPermutesGradWeight) {
 TEST_P(Properties, GradientsAreLinearInTheUpstream) {
   Case c = basic_case({24, 14, 150}, GetParam().dtype, 151);
   const Results base = run(c);
+  // The logit gradient, the sum over up to 150 terms, and the output are rounded anew.
+  const double tolerance = 4 * unit() + 1e-15;
   for (const double upstream : {-2.5, 4.0, 0.5}) {
     c.in.grad_output = {upstream};
     const Results scaled = run(c);
     std::vector<double> want = base.grad_hidden;
     for (double& value : want) value *= upstream;
-    EXPECT_LE(relative_error(scaled.grad_hidden, want), 2.5 * unit() + 1e-15);
+    EXPECT_LE(relative_error(scaled.grad_hidden, want), tolerance);
     want = base.grad_weight;
     for (double& value : want) value *= upstream;
-    EXPECT_LE(relative_error(scaled.grad_weight, want), 2.5 * unit() + 1e-15);
+    EXPECT_LE(relative_error(scaled.grad_weight, want), tolerance);
   }
 }
 

@@ -60,17 +60,13 @@ Json train_here(const Corpus& corpus, const TrainSettings& settings) {
   double first_valid = 0.0;
   double last_valid = 0.0;
   write_out(fmt::format("  {:<10} validation loss", name_of(settings.loss.request.method)));
-  {
-    Progress progress("training");
-    trainer.train(
-        [&](const TrainPoint& point) {
-          progress.clear();
-          if (point.step == 0) first_valid = point.valid_loss;
-          last_valid = point.valid_loss;
-          write_out(fmt::format(" {:.3f}", point.valid_loss));
-        },
-        [&](std::int64_t) {});
-  }
+  trainer.train(
+      [&](const TrainPoint& point) {
+        if (point.step == 0) first_valid = point.valid_loss;
+        last_valid = point.valid_loss;
+        write_out(fmt::format(" {:.3f}", point.valid_loss));
+      },
+      [](std::int64_t) {});
   const LossStep& step = trainer.loss_step();
   write_out(fmt::format("  ({} a loss step)\n", format_seconds(trainer.median_loss_seconds())));
   return {{"chunk", step.plan().chunk},

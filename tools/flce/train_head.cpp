@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench_memory.hpp"
+#include "common.hpp"
 #include "run_outputs.hpp"
 #include "run_step.hpp"
 #include "verify_data.hpp"
@@ -38,9 +39,13 @@ Json measure(const Plan& plan, const ProblemData& data) {
 
 std::vector<HeadStep> run_head_steps(const Problem& problem, const DeviceCaps& caps,
                                      const std::vector<Method>& methods) {
+  Progress progress("step of a large head");
+  const auto count = static_cast<std::int64_t>(methods.size());
+  progress.update(0, count, "random data");
   const ProblemData data(problem, {});
   std::vector<HeadStep> steps;
   for (const Method method : methods) {
+    progress.update(static_cast<std::int64_t>(steps.size()), count, name_of(method));
     HeadStep step;
     step.method = method;
     try {
