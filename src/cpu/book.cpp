@@ -62,7 +62,7 @@ void book_gradients(const Problem& p, const Tiling& tiling, const Sizes& s, Ledg
   const bool sums_over_slabs = tiling.method == Method::kRecompute;
   if (p.wants.grad_hidden) {
     const Lifetime here{Stage::kGradHidden, Stage::kGradHidden};
-    const std::int64_t rows = s.chunk_padded * (sums_over_slabs ? s.num_chunks : 1);
+    const std::int64_t rows = sums_over_slabs ? p.tokens + kRowPad : s.chunk_padded;
     ledger.book(Slot::kGradHiddenAcc, bytes_of(rows, s.hidden_padded, s.acc_size),
                 sums_over_slabs ? kAlways : here);
     ledger.book(Slot::kGradientPacked, bytes_of(s.chunk_padded, kSumBlock, s.acc_size), here);

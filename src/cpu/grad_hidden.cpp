@@ -81,8 +81,9 @@ void run(const Step& step, Range tokens, Range vocab, std::int64_t kept_row, Tur
   const Memory<Acc> memory(step);
   const Sizes& sizes = memory.sizes();
   const bool sums_over_slabs = step.plan->method == Method::kRecompute;
-  const std::int64_t first_row =
-      sums_over_slabs ? tokens.begin / sizes.chunk * sizes.chunk_padded : 0;
+  // Sums over slabs stand at their token. A chunk's last panel reaches into the next chunk's rows,
+  // where it adds zeros (or, on the first slab, writes what the next chunk then overwrites).
+  const std::int64_t first_row = sums_over_slabs ? tokens.begin : 0;
   const Product<Acc> product{
       memory,
       kernels<Acc>(),

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # `flce plan` and `flce info` as a user calls them.
-if(NOT TARGET flce_cli)
-  return()
-endif()
 find_package(nlohmann_json REQUIRED)
 flce_add_test(test_cli_plan
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_cli_plan.cpp

@@ -92,6 +92,9 @@ BenchSettings settings_of(const BenchOptions& options) {
 
 int bench(const BenchOptions& options) {
   const BenchSettings settings = settings_of(options);
+  require_writable("--csv", options.csv);
+  require_writable("--json", options.json);
+  require_writable("--svg", options.svg);
   Progress progress("bench");
   const BenchResult result =
       run_bench(settings, [&](std::int64_t done, std::int64_t all, const std::string& what) {

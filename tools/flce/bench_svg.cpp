@@ -11,10 +11,10 @@
 namespace flce::cli {
 namespace {
 
-constexpr double kWidth = 860.0;
+constexpr double kWidth = 880.0;
 constexpr double kHeight = 520.0;
-constexpr double kLeft = 90.0;
-constexpr double kRight = 690.0;  // the legend stands right of it
+constexpr double kLeft = 110.0;
+constexpr double kRight = 710.0;  // the legend stands right of it
 constexpr double kTop = 70.0;
 constexpr double kBottom = 440.0;
 
@@ -83,6 +83,14 @@ double nice_step(double largest) {
   return power * 10.0;
 }
 
+// Steps are round numbers, so that a few digits say all.
+std::string axis_bytes(double bytes) {
+  if (bytes >= 1e9) return fmt::format("{:.4g} GB", bytes / 1e9);
+  if (bytes >= 1e6) return fmt::format("{:.4g} MB", bytes / 1e6);
+  if (bytes >= 1e3) return fmt::format("{:.4g} kB", bytes / 1e3);
+  return fmt::format("{:.4g}", bytes);
+}
+
 class Chart {
  public:
   explicit Chart(const BenchResult& result) {
@@ -126,8 +134,7 @@ std::string Chart::axes() const {
     svg +=
         fmt::format("<line x1=\"{0}\" y1=\"{1:.1f}\" x2=\"{2}\" y2=\"{1:.1f}\" stroke=\"{3}\"/>\n",
                     kLeft, at, kRight, i == 0 ? "#333" : "#ddd");
-    svg += text_at(kLeft - 8, at + 4, "end",
-                   i == 0 ? "0" : format_bytes(static_cast<std::uint64_t>(step_ * i)));
+    svg += text_at(kLeft - 8, at + 4, "end", axis_bytes(step_ * i));
   }
   svg += fmt::format("<line x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\" stroke=\"#333\"/>\n", kLeft,
                      kTop, kBottom);
@@ -139,8 +146,8 @@ std::string Chart::axes() const {
     svg += text_at(at, kBottom + 20, "middle", fmt::format("{:.0f}", chunks));
   }
   svg += text_at((kLeft + kRight) / 2, kBottom + 42, "middle", "number of chunks");
-  svg += text_at(22, (kTop + kBottom) / 2, "middle", "extra memory of the loss step",
-                 fmt::format(" transform=\"rotate(-90 22 {:.1f})\"", (kTop + kBottom) / 2).c_str());
+  svg += text_at(20, (kTop + kBottom) / 2, "middle", "extra memory of the loss step",
+                 fmt::format(" transform=\"rotate(-90 20 {:.1f})\"", (kTop + kBottom) / 2).c_str());
   return svg;
 }
 

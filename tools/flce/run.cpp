@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `flce run`: loss and gradients of tensors in files. The results appear whole or not at all.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -176,25 +174,6 @@ bool load_start(const InputFiles& files, const char* name, const OutputTensors& 
   return true;
 }
 
-// Found out before the work, not after it. Writing may fail all the same.
-void require_writable(const std::string& output, bool is_folder) {
-  namespace fs = std::filesystem;
-  const fs::path path = fs::absolute(output).lexically_normal();
-  const fs::path name = path.has_filename() ? path : path.parent_path();
-  std::error_code error;
-  if (!is_folder && fs::is_directory(path, error)) {
-    refuse(fmt::format("--output {}: is a folder; give a file name", output));
-  }
-  if (is_folder && fs::exists(path, error) && !fs::is_directory(path, error)) {
-    refuse(fmt::format("--output {}: is a file; give the name of a folder", output));
-  }
-  const fs::path place = is_folder && fs::is_directory(path, error) ? path : name.parent_path();
-  if (!fs::is_directory(place, error) || ::access(place.c_str(), W_OK) != 0) {
-    refuse(fmt::format("--output {}: cannot write to the folder {}: {}", output, place.string(),
-                       std::strerror(errno)));
-  }
-}
-
 InputFiles load(const RunOptions& run_options) {
   if (!run_options.input.empty()) {
     if (!run_options.npy.empty()) {
@@ -278,7 +257,7 @@ PlanRequest request_of(const RunOptions& run_options) {
 int run_files(const RunOptions& run_options) {
   const PlanRequest request = request_of(run_options);
   const DeviceCaps caps = caps_of_choice(run_options.device);
-  require_writable(run_options.output, run_options.input.empty());
+  require_writable("--output", run_options.output, run_options.input.empty());
   const InputFiles files = load(run_options);
   const Inputs inputs = files.inputs();
   const Options options = options_of(run_options, files);

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_shared.hpp"
 
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
 #include "common.hpp"
 
 namespace flce::cli {
@@ -15,6 +23,25 @@ DeviceCaps caps_of_choice(const DeviceChoice& choice) {
   DeviceCaps caps = device_to_run_on(choice.device);
   if (choice.threads > 0) caps.num_threads = choice.threads;
   return caps;
+}
+
+void require_writable(const std::string& option, const std::string& path, bool is_folder) {
+  namespace fs = std::filesystem;
+  if (path.empty()) return;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} {}: {}", option, path, what));
+  };
+  std::error_code error;
+  if (!is_folder && fs::is_directory(path, error)) refuse("is a folder; give a file name");
+  if (is_folder && fs::exists(path, error) && !fs::is_directory(path, error)) {
+    refuse("is a file; give the name of a folder");
+  }
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  const fs::path name = whole.has_filename() ? whole : whole.parent_path();
+  const fs::path place = is_folder && fs::is_directory(name, error) ? name : name.parent_path();
+  if (::access(place.c_str(), W_OK | X_OK) != 0) {
+    refuse(fmt::format("cannot write to {}: {}", place.string(), std::strerror(errno)));
+  }
 }
 
 std::string joined(const std::vector<std::string>& words, std::string_view between) {

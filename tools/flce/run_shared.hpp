@@ -21,6 +21,10 @@ void add_device_options(CLI::App& app, DeviceChoice& choice);
 // Throws Error for a device that this build cannot run on, naming one that it can.
 DeviceCaps caps_of_choice(const DeviceChoice& choice);
 
+// Finds out before the work, not after it, that `path` cannot be written; writing may fail all the
+// same. An empty path is fine. Throws Error{kInvalidArgument} naming the option.
+void require_writable(const std::string& option, const std::string& path, bool is_folder = false);
+
 std::string joined(const std::vector<std::string>& words, std::string_view between);
 
 }  // namespace flce::cli

@@ -172,6 +172,7 @@ void finish_demo(const CLI::App& command, TrainOptions& options) {
 int train(TrainOptions options, const CLI::App& command) {
   finish_settings(options);
   if (options.demo) finish_demo(command, options);
+  require_writable("--save", options.save);
   const Corpus corpus = read_corpus(options.text, options.max_vocab,
                                     Trainer::min_tokens(options.settings.shape.context));
   if (!options.demo) return train_once(options, corpus);

@@ -115,14 +115,11 @@ MethodResult verify_method(const ProblemText& text, Method method, const DeviceC
   result.method = method;
   PlanRequest request = text.request;
   request.method = method;
-  Plan plan;
-  try {
-    plan = flce::plan(text.problem, caps, request);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kOutOfBudget) throw;
-    result.refused = error.what();
-    return result;
+  for (const MethodReport& report : plan_report(text.problem, caps, request).methods) {
+    if (report.method == method) result.refused = report.refusal.data();
   }
+  if (!result.refused.empty()) return result;
+  const Plan plan = flce::plan(text.problem, caps, request);
   result.chunk = plan.chunk;
   Step step(plan);
   // What the library does not write must not matter: 0xFF bytes are NaN in every float type.
@@ -238,8 +235,8 @@ int verify(VerifyOptions options) {
     write_out(Json{{"pass", tally.good()}, {"problems", document}}.dump(2) + "\n");
   } else {
     const std::string unserved =
-        tally.unserved > 0 ? fmt::format(", {} served by no method", tally.unserved) : "";
-    write_out(fmt::format("{}: {} problems, {} runs, {} missed{}\n", tally.good() ? "PASS" : "MISS",
+        tally.unserved > 0 ? fmt::format(", served by no method {}", tally.unserved) : "";
+    write_out(fmt::format("{}: problems {}, runs {}, missed {}{}\n", tally.good() ? "PASS" : "MISS",
                           count, tally.runs, tally.missed, unserved));
   }
   return tally.good() ? 0 : 1;
