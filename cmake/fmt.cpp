@@ -14,8 +14,8 @@ template std::locale locale_ref::get<std::locale>() const;
 template thousands_sep_result<char> thousands_sep_impl(locale_ref);
 template char decimal_point_impl(locale_ref);
 template void buffer<char>::append(const char*, const char*);
-template void vformat_to(buffer<char>&, string_view,
-                         basic_format_args<buffer_context<char>>, locale_ref);
+template void vformat_to(buffer<char>&, string_view, basic_format_args<buffer_context<char>>,
+                         locale_ref);
 
 }  // namespace detail
 }  // namespace v9

@@ -80,7 +80,7 @@ struct AdviceRequest {
   std::int64_t sequences = 1;  // of a batch; for Mode::kInfer
 };
 
-enum class Pays : std::int32_t { kNo = 0, kYes, kUnknown };
+enum class Pays : std::int32_t { kFalse = 0, kTrue, kUnknown };
 FLCE_API const char* name_of(Pays pays) noexcept;  // "no", "yes", "unknown"
 
 struct Verdict {

@@ -128,7 +128,7 @@ Verdict judge_model(const Plan& plan, const AdviceRequest& request, const Method
   v.saved_bytes = steps.naive - std::min(steps.naive, steps.fused);
   v.saved_share = share_of(v.saved_bytes, v.step_bytes);
   const bool saves_enough = v.saved_share >= kPaysShare;
-  v.pays = saves_enough || (!naive_fits && fused_fits) ? Pays::kYes : Pays::kNo;
+  v.pays = saves_enough || (!naive_fits && fused_fits) ? Pays::kTrue : Pays::kFalse;
 
   v.reason = fmt::format(
       "A step of {} with {} tokens {} activation checkpointing takes {} with naive and {} with {}: "
@@ -137,8 +137,8 @@ Verdict judge_model(const Plan& plan, const AdviceRequest& request, const Method
       size(steps.naive), size(steps.fused), fused_words(fused), size(v.saved_bytes),
       percent(v.saved_share));
   if (memory == 0) {
-    if (v.pays == Pays::kNo) v.reason += " Below 10% that is not worth a change;";
-    if (v.pays == Pays::kNo) v.reason += ' ' + largest_part(steps.memory, request) + '.';
+    if (v.pays == Pays::kFalse) v.reason += " Below 10% that is not worth a change;";
+    if (v.pays == Pays::kFalse) v.reason += ' ' + largest_part(steps.memory, request) + '.';
   } else if (!naive_fits && fused_fits) {
     v.reason += fmt::format(" Only the fused step fits into the {} of {}: the loss is the cause.",
                             size(memory), plan.caps.name.data());
@@ -151,7 +151,7 @@ Verdict judge_model(const Plan& plan, const AdviceRequest& request, const Method
                             saves_enough ? "; the saved memory is worth it." : " anyway.");
   }
   v.reason += checkpointing_words(plan, request, fused, saves_enough);
-  if (v.pays == Pays::kNo) v.reason += eager_words(plan, steps);
+  if (v.pays == Pays::kFalse) v.reason += eager_words(plan, steps);
   return v;
 }
 
@@ -189,18 +189,18 @@ Verdict judge_head(const Plan& plan, const MethodReport& fused) {
   const auto break_even =
       static_cast<std::uint64_t>(static_cast<double>(v.saved_bytes) / kPaysShare);
   if (only_fused_fits) {
-    v.pays = Pays::kYes;
+    v.pays = Pays::kTrue;
     v.reason += fmt::format(" naive alone needs {} and does not fit into the {} of {}; {} does.",
                             size(naive.peak_bytes), size(memory), plan.caps.name.data(),
                             name_of(fused.method));
   } else if (few_logits) {
-    v.pays = Pays::kNo;
+    v.pays = Pays::kFalse;
     v.reason += " Below V/H = 8.5 a token's logits take less than what one layer keeps of it.";
   } else if (v.saved_share < kPaysShare) {
-    v.pays = Pays::kNo;
+    v.pays = Pays::kFalse;
     v.reason += " The rest of the model only makes that share smaller.";
   } else {
-    v.pays = v.saved_share >= kClearShare ? Pays::kYes : Pays::kUnknown;
+    v.pays = v.saved_share >= kClearShare ? Pays::kTrue : Pays::kUnknown;
     v.reason += fmt::format(
         " That is at least 10% of the step as long as the whole step takes less than {}; a preset "
         "or a config.json gives the exact answer.",
@@ -212,7 +212,7 @@ Verdict judge_head(const Plan& plan, const MethodReport& fused) {
 Verdict judge_inference(const Plan& plan, const AdviceRequest& request) {
   const std::int64_t sequences = std::max<std::int64_t>(request.sequences, 1);
   Verdict v;
-  v.pays = Pays::kNo;
+  v.pays = Pays::kFalse;
   v.reason = fmt::format(
       "Inference needs the logits of one token for each sequence: {} in f32 for {} sequence{}, and "
       "no gradient, so there is nothing to fuse. Scoring whole texts is another matter: a run "

@@ -2,6 +2,8 @@
 // Books a method at a tiling. Chooses nothing: the chunk comes from budget.cpp.
 #include "plan/book.hpp"
 
+#include <algorithm>
+
 #include "core/int_math.hpp"
 #include "plan/bytes.hpp"
 
@@ -9,12 +11,12 @@ namespace flce {
 namespace {
 
 // naive-eager: everything of all N tokens at once. chunked-eager: the logits of every chunk stay in
-// the graph until the backward pass, the rest lives for one chunk.
+// the graph until the backward pass, the rest lives for one chunk. No gradient, no graph.
 //
 // Checked against the published 36.02 GB of N=16384, V=128256, H=4096 in bf16: 16 bytes a logit,
 // inputs and gradients make 35.99.
 void book_eager(const Problem& problem, const Tiling& tiling, Ledger& ledger) {
-  const EagerLogit logit = eager_logit(problem.dtype);
+  const EagerLogit logit = eager_logit(problem);
   const bool chunked = tiling.method == Method::kChunkedEager;
   ledger.save(Slot::kKept, bytes_of(problem.tokens, problem.vocab, logit.kept_bytes));
   ledger.book(Slot::kGradientPacked,
@@ -24,12 +26,14 @@ void book_eager(const Problem& problem, const Tiling& tiling, Ledger& ledger) {
 
 }  // namespace
 
-EagerLogit eager_logit(Dtype dtype) {
-  const std::int64_t in = size_of(dtype);
-  const std::int64_t wide = size_of(accumulation_dtype(dtype));
-  // 16-bit inputs: logits, f32 copy, f32 log-probabilities, f32 gradient, 16-bit gradient.
-  // Others: logits, log-probabilities, gradient.
-  return {in < wide ? in + 3 * wide + in : 3 * wide, in};
+EagerLogit eager_logit(const Problem& problem) {
+  const std::int64_t in = size_of(problem.dtype);
+  const std::int64_t wide = size_of(accumulation_dtype(problem.dtype));
+  // 16-bit inputs: logits, f32 copy, f32 log-probabilities; others: logits, log-probabilities.
+  const std::int64_t forward = in < wide ? in + 2 * wide : 2 * wide;
+  if (!problem.wants.any_gradient()) return {forward, 0};
+  // The gradient in f32 and, for 16-bit inputs, in their type.
+  return {forward + (in < wide ? wide + in : wide), in};
 }
 
 Booking book_method(const Backend& backend, const MethodInfo& method, const Problem& problem,

@@ -29,6 +29,6 @@ struct EagerLogit {
   std::int64_t all_bytes = 0;
   std::int64_t kept_bytes = 0;
 };
-EagerLogit eager_logit(Dtype dtype);
+EagerLogit eager_logit(const Problem& problem);
 
 }  // namespace flce

@@ -55,7 +55,7 @@ Traffic recompute_traffic(const Problem& p, const Tiling& tiling) {
 // What is moved beside the products: f32 logits are turned into their gradient by one more pass,
 // and eager code writes and reads each of its tensors once.
 double passes_bytes(const Problem& p, Method method) {
-  const EagerLogit eager = eager_logit(p.dtype);
+  const EagerLogit eager = eager_logit(p);
   const bool is_eager = method == Method::kNaiveEager || method == Method::kChunkedEager;
   if (!is_eager && method != Method::kNaive && method != Method::kChunked) return 0.0;
   const std::int64_t element = is_eager ? eager.all_bytes : size_of(accumulation_dtype(p.dtype));

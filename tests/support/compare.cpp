@@ -117,8 +117,7 @@ void Judge::token_outputs() const {
   if (c.wants.entropy) {
     expect_tokens(
         "entropy", got.entropy, want.entropy,
-        [&](std::size_t i) { return bound(i, want.entropy[i], 4.0 * (1.0 + want.entropy[i])); },
-        text);
+        [&](std::size_t i) { return bound(i, want.entropy[i], 1.0 + want.entropy[i]); }, text);
   }
 }
 
@@ -251,7 +250,7 @@ Tolerance tolerance_of(const Case& c, const oracle::Result& want) {
   const double logit = 4 * eps * (size.logit + 4) + cap * c.in.softcap / temperature;
   Tolerance tolerance;
   tolerance.token = 2 * logit + 16 * eps;
-  const double products = 2 * tolerance.token + 1.5 * operand_roundoff(c.dtype) + 16 * eps;
+  const double products = tolerance.token + 1.5 * operand_roundoff(c.dtype) + 16 * eps;
   const auto bound = [&](double capped, double uncapped, Dtype dtype,
                          const std::vector<double>& value) {
     return products * capped + 2 * cap * uncapped + 1.01 * output_rounding(dtype, value);

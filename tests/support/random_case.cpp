@@ -12,9 +12,9 @@ namespace {
 using flce::Dtype;
 
 Sizes draw_sizes(Rng& rng) {
-  return {rng.pick<std::int64_t>({1, 2, 3, 5, 13, 31, 48, 67}),
-          rng.pick<std::int64_t>({1, 2, 3, 8, 17, 32, 65}),
-          rng.pick<std::int64_t>({1, 2, 3, 17, 64, 127, 129, 200, 257})};
+  return {rng.pick<std::int64_t>({1, 2, 3, 5, 13, 31, 48, 67, 101}),
+          rng.pick<std::int64_t>({1, 2, 3, 8, 17, 32, 65, 70}),
+          rng.pick<std::int64_t>({1, 2, 3, 17, 64, 127, 129, 191, 200, 257, 400})};
 }
 
 void draw_types(Case& c, Rng& rng) {

@@ -120,7 +120,7 @@ Verdict verdict_of(const char* model, std::int64_t tokens, const DeviceCaps& cap
 
 TEST(PlanAdvice, ItFitsAnyway) {
   const Verdict v = verdict_of("smollm2-135m", 2048, caps_of("a100-80"));
-  EXPECT_EQ(v.pays, Pays::kNo) << v.reason;
+  EXPECT_EQ(v.pays, Pays::kFalse) << v.reason;
   EXPECT_TRUE(contains(v.reason, "fit into") && contains(v.reason, "anyway")) << v.reason;
   EXPECT_LT(v.saved_share, 0.1);
 }
@@ -129,7 +129,7 @@ TEST(PlanAdvice, TheLossIsTheCause) {
   AdviceRequest request;
   request.checkpointing = true;
   const Verdict v = verdict_of("gemma2-2b", 40960, caps_of("a100-80"), request);
-  EXPECT_EQ(v.pays, Pays::kYes) << v.reason;
+  EXPECT_EQ(v.pays, Pays::kTrue) << v.reason;
   EXPECT_TRUE(contains(v.reason, "the loss is the cause")) << v.reason;
 }
 
@@ -137,7 +137,7 @@ TEST(PlanAdvice, TheActivationsAre) {
   AdviceRequest request;
   request.shards = 8;
   const Verdict v = verdict_of("llama3-8b", 16384, caps_of("a100-80"), request);
-  EXPECT_EQ(v.pays, Pays::kNo) << v.reason;
+  EXPECT_EQ(v.pays, Pays::kFalse) << v.reason;
   EXPECT_TRUE(contains(v.reason, "Neither fits")) << v.reason;
   EXPECT_TRUE(contains(v.reason, "the largest part is activations")) << v.reason;
   EXPECT_TRUE(contains(v.reason, "activation checkpointing")) << v.reason;
@@ -153,10 +153,10 @@ TEST(PlanAdvice, AShareOf10PercentPays) {
   bool seen_yes = false;
   for (std::int64_t tokens = 1024; tokens <= 65536; tokens *= 2) {
     const Verdict v = verdict_of("qwen3-8b", tokens, unlimited, request);
-    EXPECT_EQ(v.pays, v.saved_share >= 0.1 ? Pays::kYes : Pays::kNo) << v.reason;
+    EXPECT_EQ(v.pays, v.saved_share >= 0.1 ? Pays::kTrue : Pays::kFalse) << v.reason;
     EXPECT_GE(v.saved_bytes, before);
     before = v.saved_bytes;
-    (v.pays == Pays::kYes ? seen_yes : seen_no) = true;
+    (v.pays == Pays::kTrue ? seen_yes : seen_no) = true;
   }
   EXPECT_TRUE(seen_no && seen_yes);
 }
@@ -167,7 +167,7 @@ TEST(PlanAdvice, InferenceSaysNoAndWhy) {
   request.sequences = 64;
   const Problem p = problem_by("n65536_h4096_v128256 bf16 mean no_grad_hidden no_grad_weight");
   const Verdict v = judge(plan_report(p, caps_of("h200")), request);
-  EXPECT_EQ(v.pays, Pays::kNo);
+  EXPECT_EQ(v.pays, Pays::kFalse);
   EXPECT_TRUE(contains(v.reason, "one token for each sequence")) << v.reason;
   EXPECT_TRUE(contains(v.reason, format_bytes(64ull * 128256 * 4))) << v.reason;
 }
@@ -181,17 +181,17 @@ TEST(PlanAdvice, WithoutAModelItSaysSoAndJudgesByTheHead) {
     EXPECT_TRUE(contains(v.reason, "V/H")) << v.reason;
     return v.pays;
   };
-  EXPECT_EQ(judged("n65536_h4096_v128256 bf16 mean"), Pays::kYes);
-  EXPECT_EQ(judged("n16384_h4096_v128256 bf16 mean"), Pays::kYes);
-  EXPECT_EQ(judged("n512_h4096_v128256 bf16 mean"), Pays::kNo);   // few tokens
-  EXPECT_EQ(judged("n65536_h4096_v16000 bf16 mean"), Pays::kNo);  // V/H below 8.5
-  EXPECT_EQ(judged("n0_h4096_v128256 bf16 mean"), Pays::kNo);
+  EXPECT_EQ(judged("n65536_h4096_v128256 bf16 mean"), Pays::kTrue);
+  EXPECT_EQ(judged("n16384_h4096_v128256 bf16 mean"), Pays::kTrue);
+  EXPECT_EQ(judged("n512_h4096_v128256 bf16 mean"), Pays::kFalse);   // few tokens
+  EXPECT_EQ(judged("n65536_h4096_v16000 bf16 mean"), Pays::kFalse);  // V/H below 8.5
+  EXPECT_EQ(judged("n0_h4096_v128256 bf16 mean"), Pays::kFalse);
 }
 
 TEST(PlanAdvice, WithoutAModelNaiveMayStillNotFit) {
   const Verdict v =
       judge(plan_report(problem_by("n65536_h4096_v128256 bf16 mean"), caps_of("rtx4090")));
-  EXPECT_EQ(v.pays, Pays::kYes) << v.reason;
+  EXPECT_EQ(v.pays, Pays::kTrue) << v.reason;
   EXPECT_TRUE(contains(v.reason, "does not fit")) << v.reason;
 }
 

@@ -80,6 +80,13 @@ TEST(PlanPublished, ChunkedEagerKeepsThePlateau) {
   EXPECT_EQ(f32.extra_bytes, 16384ull * 128256 * 4 + chunk * 128256 * 8);
 }
 
+TEST(PlanPublished, EagerCodeWithoutGradientsKeepsNoGraph) {
+  const Problem p = problem_by("n16384_h4096_v128256 bf16 mean no_grad_hidden no_grad_weight");
+  const Plan report = plan_report(p, fixed_cpu(), {.chunk = 1024});
+  EXPECT_EQ(report_of(report, Method::kNaiveEager).extra_bytes, 16384ull * 128256 * 10);
+  EXPECT_EQ(report_of(report, Method::kChunkedEager).extra_bytes, 1024ull * 128256 * 10);
+}
+
 TEST(PlanPublished, TheChunkRuleOfLiger) {
   EXPECT_EQ(liger_rule(16384, 4096, 151936).inc, 38);  // Qwen3-8B
   EXPECT_EQ(liger_rule(16384, 4096, 128256).inc, 32);  // Llama-3-8B

@@ -29,7 +29,7 @@ Json method_json(const MethodReport& r) {
 
 Json verdict_json(const Verdict& v) {
   Json json;
-  json["pays"] = v.pays == Pays::kUnknown ? Json(nullptr) : Json(v.pays == Pays::kYes);
+  json["pays"] = v.pays == Pays::kUnknown ? Json(nullptr) : Json(v.pays == Pays::kTrue);
   json["reason"] = v.reason;
   if (v.method != Method::kAuto) {
     json["method"] = name_of(v.method);

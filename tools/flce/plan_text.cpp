@@ -64,8 +64,16 @@ std::string header_text(const PlanAnswer& a) {
   return text;
 }
 
+bool knows_time(const PlanAnswer& a) {
+  for (const Method method : kPrintedMethods) {
+    if (a.of(method).seconds > 0.0) return true;
+  }
+  return false;
+}
+
 std::string methods_text(const PlanAnswer& a) {
-  Table table({"method", "chunk", "chunks", "GEMMs", "extra", "peak", "time"});
+  const bool timed = knows_time(a);
+  Table table({"method", "chunk", "chunks", "GEMMs", "extra", "peak", timed ? "time" : ""});
   std::string refusals;
   for (const Method method : kPrintedMethods) {
     const MethodReport& r = a.of(method);
@@ -75,33 +83,33 @@ std::string methods_text(const PlanAnswer& a) {
       refusals += wrapped(fmt::format("  {} refuses: ", name_of(method)), 4, r.refusal.data());
     }
     if (r.peak_bytes == 0) {
-      table.add({name, "-", "-", std::to_string(r.gemms), "-", "-", "-"});
+      table.add({name, "-", "-", std::to_string(r.gemms), "-", "-", ""});
       continue;
     }
     table.add({name, std::to_string(r.chunk), std::to_string(r.num_chunks), std::to_string(r.gemms),
-               size(r.extra_bytes), size(r.peak_bytes), format_seconds(r.seconds)});
+               size(r.extra_bytes), size(r.peak_bytes), timed ? format_seconds(r.seconds) : ""});
   }
   std::string text = table.text() + refusals;
-  if (a.report.method != Method::kAuto) text += "  * chosen.";
-  text +=
-      "  extra: beyond inputs and gradients; time: a roofline estimate; eager: what PyTorch\n"
-      "  code keeps, for comparison.\n";
+  if (a.report.method != Method::kAuto) text += "  * chosen\n";
+  text += "  extra: beyond inputs and gradients; eager: what PyTorch code keeps, for comparison\n";
+  if (timed) text += "  time: a roofline estimate\n";
   return text;
 }
 
 std::string chunks_text(const PlanAnswer& a) {
   if (a.chunks.empty()) return {};
+  const bool timed = knows_time(a);
   std::string text = fmt::format(
       "Chunk of {}, and what others cost (published rule: inc {}, chunk {}, {} chunks)\n",
       name_of(a.report.method), a.liger.inc, a.liger.chunk, a.liger.chunks);
-  Table table({"  chunk", "chunks", "GEMM calls", "logits/hidden", "extra", "time", ""});
+  Table table(
+      {"  chunk", "chunks", "GEMM calls", "logits/hidden", "extra", timed ? "time" : "", ""});
   for (const ChunkCost& c : a.chunks) {
-    const bool chosen = &c == &a.chunks.front();
+    std::string note = &c == &a.chunks.front() ? "chosen" : "";
+    if (c.is_liger) note += note.empty() ? "policy=liger" : ", policy=liger";
     table.add({fmt::format("  {}", c.chunk), std::to_string(c.num_chunks),
                std::to_string(c.gemm_calls), fmt::format("{:.2f}", c.logits_over_hidden),
-               size(c.extra_bytes), format_seconds(c.seconds),
-               fmt::format("{}{}", chosen ? "chosen" : "",
-                           c.is_liger ? (chosen ? ", policy=liger" : "policy=liger") : "")});
+               size(c.extra_bytes), timed ? format_seconds(c.seconds) : "", note});
   }
   return text + table.text();
 }
@@ -141,7 +149,7 @@ std::string largest_text(const PlanAnswer& a) {
 
 std::string verdict_text(const PlanAnswer& a) {
   const Pays pays = a.verdict.pays;
-  const char* answer = pays == Pays::kYes ? "Yes" : pays == Pays::kNo ? "No" : "That depends";
+  const char* answer = pays == Pays::kTrue ? "Yes" : pays == Pays::kFalse ? "No" : "That depends";
   std::string text = wrapped(fmt::format("Does fusing pay? {}. ", answer), 2, a.verdict.reason);
   if (a.checklist.empty()) return text;
   text += "\nOn an out-of-memory error, check in this order:\n";

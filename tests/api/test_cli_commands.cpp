@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// `flce verify`, `flce bench` and `flce train`: what they print, write and return.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli_folder.hpp"
+
+namespace flce::test {
+namespace {
+
+using Json = nlohmann::json;
+
+class CliVerify : public Folder {};
+class CliBench : public Folder {};
+
+TEST_F(CliVerify, PassesForEveryTypeAndMethod) {
+  for (const char* problem :
+       {"n37_h65_v129 bf16 mean label_smoothing=0.1 softcap=30 method=fused",
+        "n20_h9_v33 f64 none bias grad_bias upstream=per_token lse entropy topk=3 argmax",
+        "n20_h9_v33 f16 sum normalizer=7 class_weight token_weight z_loss=0.01 z_loss_part",
+        "n24_h9_v33 f32 mean shift=1 sequence_length=6 scale=0.5 temperature=per_token split",
+        "n20_h9_v33 bf16 mean accumulate grad_weight=f32 upstream=scalar num_correct num_valid"}) {
+    const std::string out = fine(std::string("verify \"") + problem + "\"");
+    EXPECT_TRUE(contains(out, "PASS: problems 1")) << out;
+    EXPECT_FALSE(contains(out, "MISS")) << out;
+  }
+}
+
+TEST_F(CliVerify, EveryKindOfDataPasses) {
+  for (const char* kind : {"random", "peaked", "confident", "common-mean"}) {
+    for (const char* type : {"f32", "bf16"}) {
+      fine(std::string("verify n40_h32_v100 mean bias grad_bias logprob chunk=16 ") + type +
+           " --data " + kind + " --seed 3");
+    }
+  }
+}
+
+TEST_F(CliVerify, AMissIsExitCode1) {
+  const Outcome outcome = flce("verify n37_h65_v129 f32 mean --limit-scale 0");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.out << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "MISS")) << outcome.out;
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST_F(CliVerify, ShowsWhyAMethodRefusesAndCountsWhatNoneServes) {
+  const std::string out = fine("verify n12_h4_v9 f32 none entropy grad_entropy");
+  EXPECT_TRUE(contains(out, "fused      refused: ")) << out;
+  EXPECT_TRUE(contains(out, "recompute  chunk")) << out;
+  const Outcome none = flce("verify n12_h4_v9 f32 mean budget=100");
+  EXPECT_EQ(none.exit_code, 1) << none.out;
+  EXPECT_TRUE(contains(none.out, "the budget is 100 bytes")) << none.out;
+  EXPECT_TRUE(contains(none.out, "served by no method 1")) << none.out;
+}
+
+TEST_F(CliVerify, ReadsFilesWithCommentsAndPrintsJson) {
+  write_file("problems.txt",
+             "# two problems\n\nn7_h3_v5 f32 mean # the first\n  n1_h1_v1 f64 sum\n");
+  const Json json = Json::parse(fine("verify problems.txt --json"));
+  EXPECT_EQ(json["pass"], true);
+  ASSERT_EQ(json["problems"].size(), 2U);
+  EXPECT_EQ(json["problems"][0]["methods"].size(), 4U);
+  const Json& check = json["problems"][0]["methods"][0]["checks"]["grad_weight"];
+  EXPECT_LE(check["error"].get<double>(), check["limit"].get<double>());
+}
+
+TEST_F(CliVerify, RefusesWhatItCannotRead) {
+  expect_refused("verify", {"problem", "required"});
+  expect_refused("verify n7_h3_v5 f32 meen", {"meen", "known"});
+  expect_refused("verify f32 mean", {"sizes"});
+  expect_refused("verify n7_h3_v5 --data odd", {"odd", "peaked"});
+  expect_refused("verify n100000_h1000_v100000", {"too large", "flce bench"});
+  write_file("empty.txt", "# nothing\n");
+  expect_refused("verify empty.txt", {"empty.txt", "no problem"});
+  write_file("wrong.txt", "n7_h3_v5\nn7_h3_v5 surprise\n");
+  expect_refused("verify wrong.txt", {"surprise"});
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+TEST_F(CliBench, WritesCsvJsonAndSvg) {
+  const std::string out = fine(
+      "bench n64_h16_v500 f32 mean --methods naive,chunked,fused,recompute,naive-eager "
+      "--chunks 16,32,64,999 --rounds 2 --csv o.csv --json o.json --svg o.svg");
+  EXPECT_TRUE(contains(out, "GFLOP/s")) << out;
+  const std::vector<std::string> lines = split(read_file(path("o.csv")), '\n');
+  ASSERT_EQ(lines.size(), 1U + 1 + 3 * 3 + 1) << read_file(path("o.csv"));
+  const std::vector<std::string> columns = split(lines[0], ',');
+  for (const char* column : {"problem",
+                             "method",
+                             "chunk",
+                             "num_chunks",
+                             "tokens",
+                             "hidden",
+                             "vocab",
+                             "dtype",
+                             "extra_bytes",
+                             "used_bytes",
+                             "rss_bytes",
+                             "peak_bytes",
+                             "seconds_median",
+                             "seconds_min",
+                             "seconds_max",
+                             "gflops",
+                             "ratio_to_naive",
+                             "loss_error",
+                             "grad_hidden_error",
+                             "grad_weight_error",
+                             "cpu_model",
+                             "isa",
+                             "threads",
+                             "date"}) {
+    EXPECT_EQ(std::count(columns.begin(), columns.end(), column), 1) << column;
+  }
+  const Json json = Json::parse(read_file(path("o.json")));
+  ASSERT_EQ(json["rows"].size(), 11U);
+  for (const Json& row : json["rows"]) {
+    if (row["method"] == "naive-eager") {
+      EXPECT_TRUE(row["seconds_median"].is_null());
+      continue;
+    }
+    EXPECT_EQ(row["used_bytes"], row["extra_bytes"]) << row;
+    EXPECT_EQ(row["seconds"].size(), 2U);
+    EXPECT_GT(row["seconds_min"].get<double>(), 0.0);
+    EXPECT_GT(row["rss_bytes"].get<std::int64_t>(), 0);
+    EXPECT_LT(row["grad_weight_error"].get<double>(), 1e-5);
+  }
+  const std::string svg = read_file(path("o.svg"));
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
+  EXPECT_TRUE(contains(svg, "number of chunks"));
+  EXPECT_TRUE(contains(svg, "</svg>"));
+}
+
+TEST_F(CliBench, SamplesTokensOfLargeProblemsAndShowsRefusals) {
+  const std::string out =
+      fine("bench n600_h32_v40000 bf16 mean --methods fused --rounds 1 --no-rss");
+  EXPECT_TRUE(contains(out, "of 600 tokens")) << out;
+  EXPECT_FALSE(contains(out, "600 of 600")) << out;
+  const std::string refused =
+      fine("bench n8_h4_v9 f32 none entropy grad_entropy --methods fused,recompute --rounds 1");
+  EXPECT_TRUE(contains(refused, "fused refused: ")) << refused;
+}
+
+TEST_F(CliBench, RefusesWrongOptions) {
+  expect_refused("bench n8_h4_v9 --methods magic", {"magic", "fused"});
+  expect_refused("bench n8_h4_v9 --chunks 0", {"chunks"});
+  expect_refused("bench n8_h4_v9 --rounds 0", {"rounds"});
+  expect_refused("bench n8_h4", {"n8_h4"});
+}
+
+class CliTrain : public Folder {
+ protected:
+  CliTrain() {
+    std::string text;
+    for (int i = 0; i < 120; ++i) {
+      text += "Ge1:" + std::to_string(i) + " the cat sat on the mat, and the dog sat on the log. ";
+      text += "a bird's song number " + std::to_string(i % 7) + "!\n";
+    }
+    write_file("text.txt", text);
+  }
+  Json train(const std::string& options) const {
+    return Json::parse(
+        fine("train text.txt --json --batch 64 --embed 8 --hidden 16 --context 3 "
+             "--steps 25 --eval-every 10 --warmup 5 " +
+             options));
+  }
+  static double last_validation(const Json& json) { return json["points"].back()["valid_loss"]; }
+};
+
+TEST_F(CliTrain, TheLossFallsAndASeedRepeatsIt) {
+  const Json first = train("--method naive");
+  EXPECT_EQ(first["points"].size(), 4U);  // before, after 10, 20 and 25 steps
+  EXPECT_NEAR(first["points"][0]["valid_loss"].get<double>(),
+              std::log(first["vocab"].get<double>()), 0.3);
+  EXPECT_LT(last_validation(first), 0.7 * first["points"][0]["valid_loss"].get<double>());
+  EXPECT_EQ(first["used_bytes"], first["extra_bytes"]);
+  const Json second = train("--method naive --threads 1");
+  EXPECT_EQ(second["points"], first["points"]);
+  EXPECT_NE(train("--method naive --seed 2")["points"], first["points"]);
+}
+
+TEST_F(CliTrain, MethodsAndTypesAgree) {
+  const double naive = last_validation(train("--method naive"));
+  for (const char* options : {"--method chunked --chunk 16", "--method fused --chunk 16",
+                              "--method recompute --chunk 16"}) {
+    EXPECT_NEAR(last_validation(train(options)), naive, 1e-3 * naive) << options;
+  }
+  for (const char* options : {"--dtype bf16", "--dtype f16"}) {
+    EXPECT_NEAR(last_validation(train(options)), naive, 5e-2 * naive) << options;
+  }
+}
+
+TEST_F(CliTrain, ReportsTheVocabularyAndSavesTheWeights) {
+  const std::string out = fine(
+      "train text.txt --vocab 10 --steps 2 --batch 16 --embed 4 --hidden 8 --context 2 "
+      "--save model.safetensors");
+  EXPECT_TRUE(contains(out, "verse labels removed")) << out;
+  EXPECT_TRUE(contains(out, "vocab     10 with <unk>")) << out;
+  EXPECT_TRUE(contains(out, "memory    of the loss step: predicted")) << out;
+  const io::Safetensors file = io::read_safetensors(path("model.safetensors"));
+  EXPECT_EQ(file.tensor("head").view.shape, (io::Shape{10, 8}));
+  EXPECT_EQ(file.tensor("head_bias").view.shape, (io::Shape{10}));
+  EXPECT_EQ(file.tensor("embed").view.shape, (io::Shape{10, 4}));
+  EXPECT_EQ(file.tensor("linear").view.shape, (io::Shape{8, 8}));
+  const Json words = Json::parse(file.metadata().at("vocab"));
+  ASSERT_EQ(words.size(), 10U);
+  EXPECT_EQ(words[0], "<unk>");
+  EXPECT_EQ(words[1], "the");
+  // The saved head is a weight that `flce run` takes.
+  const io::Safetensors model = io::read_safetensors(path("model.safetensors"));
+  io::TensorView weight = model.tensor("head").view;
+  weight.name = "weight";
+  const io::Tensor hidden = make_tensor("hidden", Dtype::kF32, {1, 8}, Numbers(8, 0.5));
+  const io::Tensor target = make_tensor("target", Dtype::kI32, {1}, {3});
+  const io::TensorView tensors[] = {hidden.view(), weight, target.view()};
+  io::write_safetensors(path("in.safetensors"), tensors);
+  fine("run --input in.safetensors --output out.safetensors");
+}
+
+TEST_F(CliTrain, RefusesTextsThatItCannotUse) {
+  write_file("empty.txt", "");
+  write_file("tiny.txt", "four words are few");
+  write_file("binary.txt", std::string("word \0 word", 11));
+  expect_refused("train none.txt", {"none.txt", "No such file"});
+  expect_refused("train empty.txt", {"empty.txt", "empty"});
+  expect_refused("train tiny.txt", {"tiny.txt", "4 words", "at least"});
+  expect_refused("train binary.txt", {"binary.txt", "binary"});
+  expect_refused("train .", {"folder"});
+  expect_refused("train text.txt --dtype f64", {"f64", "bf16"});
+  expect_refused("train text.txt --vocab 1", {"vocab"});
+  expect_refused("train text.txt --batch 0", {"batch"});
+  expect_refused("train text.txt --method magic", {"magic"});
+  expect_refused("train text.txt --demo --method fused", {"--demo"});
+  expect_refused("train text.txt --budget 5 --steps 1", {"budget", "smallest"});
+  expect_refused("train text.txt --steps 1 --save no/where.safetensors", {"no/where"});
+}
+
+TEST_F(CliTrain, HelpHasExamples) {
+  for (const char* command : {"run", "verify", "bench", "train"}) {
+    const std::string out = fine(std::string(command) + " --help");
+    EXPECT_TRUE(contains(out, "Examples:")) << out;
+    EXPECT_TRUE(contains(out, "--device")) << out;
+  }
+}
+
+}  // namespace
+}  // namespace flce::test
