@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // combine, coefficients and reduce_loss: what is done once a token. All in double; a token's share
 // of the work is tiny beside its products.
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "cpu/memory.hpp"
 #include "cpu/threads.hpp"
@@ -34,6 +36,12 @@ double divisor_of(const Problem& p, const Inputs& in, const Totals& sums) {
   if (p.options.reduction == Reduction::kMean) return sums.target_weight_sum;
   if (in.normalizer) return load_real(in.normalizer, 0);
   return p.options.has_normalizer ? p.options.normalizer : 1.0;
+}
+
+// x86 makes 0/0 a NaN with a sign, which prints as "-nan".
+double reduced(double sum, double divisor) {
+  const double value = sum / divisor;
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
 void store_if(const VectorView& view, std::int64_t i, double value) {
@@ -205,8 +213,8 @@ void reduce_loss(const Step& step) {
       double divisor = divisor_of(p, *step.inputs, sums);
       // Without a valid token a mean is NaN, as in PyTorch, and any other sum is 0.
       if (sums.num_valid == 0 && p.options.reduction == Reduction::kSum) divisor = 1.0;
-      store_if(out.loss, 0, sums.loss_sum / divisor);
-      store_if(out.z_loss, 0, sums.z_sum / divisor);
+      store_if(out.loss, 0, reduced(sums.loss_sum, divisor));
+      store_if(out.z_loss, 0, reduced(sums.z_sum, divisor));
     }
     store_index(out.num_correct, 0, sums.num_correct);
     store_index(out.num_valid, 0, sums.num_valid);

@@ -127,7 +127,7 @@ Command add_bench(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--chunks", options->chunks, "Token rows of a chunk, such as 64,128,256")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(more_than_zero());
   command->add_option("--rounds", options->rounds, "Timed rounds")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace flce::cli {
@@ -165,6 +166,30 @@ void Progress::clear() {
   shown_ = false;
   std::fputs("\r\x1b[K", stderr);
   std::fflush(stderr);
+}
+
+namespace {
+
+CLI::Validator number_check(const char* rule, bool (*holds)(double)) {
+  return CLI::Validator(
+      [rule, holds](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool is_number = end != text.c_str() && *end == '\0';
+        return is_number && holds(value) ? std::string()
+                                         : fmt::format("'{}' is not {}", text, rule);
+      },
+      "");
+}
+
+}  // namespace
+
+CLI::Validator more_than_zero() {
+  return number_check("a number greater than 0", [](double value) { return value > 0.0; });
+}
+
+CLI::Validator zero_or_more() {
+  return number_check("0 or a greater number", [](double value) { return value >= 0.0; });
 }
 
 }  // namespace flce::cli

@@ -80,4 +80,8 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
+// For numbers of options: what CLI11's own checks say is their whole range.
+CLI::Validator more_than_zero();
+CLI::Validator zero_or_more();
+
 }  // namespace flce::cli

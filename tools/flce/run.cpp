@@ -356,7 +356,7 @@ Command add_run(CLI::App& app) {
   command->add_option("--method", options->method, "auto, naive, chunked, fused or recompute")
       ->capture_default_str();
   command->add_option("--chunk", options->chunk, "Token rows of a chunk (default: by the policy)")
-      ->check(CLI::PositiveNumber);
+      ->check(more_than_zero());
   add_bytes_option(*command, "--budget", options->budget_bytes,
                    "Hard limit of the extra memory, such as 2GiB or 500MB");
   command->add_option("--policy", options->policy, "How the chunk is chosen: measured or liger")

@@ -197,20 +197,20 @@ void add_model_options(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
   whole("--batch", s.batch, "Tokens of a step");
   command.add_option("--lr", s.learning_rate, "Learning rate at its highest")
-      ->check(CLI::PositiveNumber)
+      ->check(more_than_zero())
       ->capture_default_str();
   command.add_option("--warmup", s.warmup, "Steps over which the learning rate rises")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
   command.add_option("--weight-decay", s.optimizer.weight_decay, "Of the matrices")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
   command.add_option("--seed", s.seed, "The same seed gives the same losses")
       ->capture_default_str();
   command
       .add_option("--eval-every", s.eval_every,
                   "Steps between validations (0: only before and after)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
 }
 
@@ -228,7 +228,7 @@ Command add_train(CLI::App& app) {
   command->add_option("--method", options->method, "auto, naive, chunked, fused or recompute")
       ->capture_default_str();
   command->add_option("--chunk", request.chunk, "Token rows of a chunk (default: by the planner)")
-      ->check(CLI::PositiveNumber);
+      ->check(more_than_zero());
   add_bytes_option(*command, "--budget", request.budget_bytes,
                    "Hard limit of the loss step's extra memory, such as 20MiB");
   command->add_option("--dtype", options->dtype, "Of the loss step: f32, bf16 or f16")

@@ -264,7 +264,7 @@ Command add_verify(CLI::App& app) {
       ->add_option("--limit-scale", options->limit_scale,
                    "Multiplies every limit; 0 lets only exact results pass")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(zero_or_more());
   add_json_flag(*command, options->json);
   add_device_options(*command, options->device);
   command->footer(kFooter);
