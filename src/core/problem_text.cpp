@@ -112,12 +112,20 @@ bool parse_option(std::string_view key, std::string_view value, Problem& p) {
   if (key == "ignore_index") return o.ignore_index = whole(), true;
   if (key == "shift") return o.shift = whole(), true;
   if (key == "sequence_length") return o.sequence_length = whole(), true;
-  if (key == "topk") return p.wants.topk = whole(), true;
+  if (key == "topk") {
+    p.wants.topk = whole();
+    require(p.wants.topk >= 0, "'topk={}' in the problem text: it must be 0 or more", value);
+    return true;
+  }
   if (key == "normalizer") return o.normalizer = real(), o.has_normalizer = true, true;
   if (key == "temperature" && value == "per_token") return p.temperature_dtype = Dtype::kF32, true;
   if (key == "temperature") return o.temperature = real(), true;
   if (key == "target") return p.target_dtype = dtype_of(value), true;
-  if (key == "grad_weight") return p.grad_weight_dtype = dtype_of(value), true;
+  if (key == "grad_weight") {
+    const Dtype dtype = dtype_of(value);
+    p.grad_weight_dtype = dtype == p.dtype ? Dtype::kNone : dtype;
+    return true;
+  }
   if (key == "upstream") {
     require(value == "scalar" || value == "per_token",
             "'upstream={}' in the problem text: scalar or per_token", value);
