@@ -19,9 +19,10 @@ const MethodReport& report_of(const Plan& plan, Method method) {
 std::string size(std::uint64_t bytes) { return format_bytes(bytes); }
 
 std::string against(double seconds, double other) {
-  return seconds > 0.0 && other > 0.0
-             ? fmt::format(" (about {:.4g} ms instead of {:.4g})", 1e3 * seconds, 1e3 * other)
-             : std::string();
+  constexpr double kSame = 0.01;
+  if (seconds <= 0.0 || other <= 0.0) return {};
+  if (seconds < (1.0 + kSame) * other) return " (in about the same time)";
+  return fmt::format(" (in about {:.3g} ms instead of {:.3g})", 1e3 * seconds, 1e3 * other);
 }
 
 std::string step_trace(const Plan& plan, const AdviceRequest& request) {

@@ -128,7 +128,8 @@ PlanAnswer answer_plan(const PlanOptions& options) {
   a.verdict = judge(a.report, a.advice());
   if (q.advice.mode == Mode::kTrain) {
     if (q.model) a.step = step_memory(*q.model, p, q.advice.shards);
-    a.checklist = oom_checklist(a.report, a.advice());
+    // A device or problem that no method serves has no bytes to talk about.
+    if (a.of(Method::kNaive).peak_bytes > 0) a.checklist = oom_checklist(a.report, a.advice());
   }
   a.largest = largest_of(q);
   return a;

@@ -79,7 +79,9 @@ std::string methods_text(const PlanAnswer& a) {
     const MethodReport& r = a.of(method);
     const bool chosen = method == a.report.method;
     const std::string name = std::string(name_of(method)) + (chosen ? " *" : "");
-    if (r.refused()) {
+    // The eager methods are a comparison; that they exceed a budget is no news.
+    const bool is_eager = method == Method::kNaiveEager || method == Method::kChunkedEager;
+    if (r.refused() && (!is_eager || a.question.request.method == method)) {
       refusals += wrapped(fmt::format("  {} refuses: ", name_of(method)), 4, r.refusal.data());
     }
     if (r.peak_bytes == 0) {
@@ -138,8 +140,9 @@ std::string step_text(const PlanAnswer& a) {
 
 std::string largest_text(const PlanAnswer& a) {
   if (a.largest.empty()) return {};
-  std::string text = fmt::format("Largest N whose loss step fits into {} (trunk not counted)\n",
-                                 size(a.question.caps.memory_bytes));
+  std::string text = fmt::format("Largest N whose loss step fits into {}{} (trunk not counted)\n",
+                                 size(a.question.caps.memory_bytes),
+                                 a.question.request.budget_bytes > 0 ? " and the budget" : "");
   for (std::size_t i = 0; i < a.largest.size(); ++i) {
     text +=
         fmt::format("  {:<14}{:>15}\n", name_of(kPrintedMethods[i]), format_count(a.largest[i]));
