@@ -92,21 +92,18 @@ RowUpstream upstream_of(const Input& input, std::int64_t token, double divisor) 
   RowUpstream upstream;
   if (input.grad_output.size() == 1) upstream.loss = input.grad_output[0];
   if (input.grad_output.size() > 1) upstream.loss = input.grad_output[token];
-  if (input.has_normalizer && divisor == 0) {
-    upstream.loss = 0;
-  } else {
-    upstream.loss /= Real(divisor);
-  }
+  upstream.loss /= Real(divisor);
   if (!input.grad_entropy.empty()) upstream.entropy = input.grad_entropy[token];
   return upstream;
 }
 
-// Sums, or keeps, the losses of the tokens as the reduction says.
-std::vector<double> reduce(const Input& input, const std::vector<Real>& values, double divisor) {
+// Sums, or keeps, the losses of the tokens as the reduction says. Only a mean of nothing is NaN.
+std::vector<double> reduce(const Input& input, const std::vector<Real>& values,
+                           const Result& result) {
   if (input.reduction == Reduction::kNone) return {values.begin(), values.end()};
+  if (input.reduction == Reduction::kSum && result.num_valid == 0) return {0.0};
   const Real sum = std::accumulate(values.begin(), values.end(), Real(0));
-  if (input.has_normalizer && divisor == 0) return {0.0};
-  return {static_cast<double>(sum / Real(divisor))};
+  return {static_cast<double>(sum / Real(result.divisor))};
 }
 
 struct Gradients {
@@ -187,8 +184,8 @@ Result evaluate(const Input& input) {
     std::copy(gradient.capped.begin(), gradient.capped.end(), sizes.capped.begin() + at);
     std::copy(gradient.uncapped.begin(), gradient.uncapped.end(), sizes.uncapped.begin() + at);
   }
-  result.loss = reduce(input, losses, result.divisor);
-  result.z_loss = reduce(input, z_parts, result.divisor);
+  result.loss = reduce(input, losses, result);
+  result.z_loss = reduce(input, z_parts, result);
   finish_gradients(input, targets, sizes, result);
   return result;
 }

@@ -36,7 +36,7 @@ struct Input {
   double softcap = 0.0;
   double scale = 1.0;
   double temperature = 1.0;
-  double normalizer = 0.0;  // with kSum; 0 divides nothing and makes loss and gradients 0
+  double normalizer = 0.0;  // with kSum; without a valid token the loss is 0 for any
   bool has_normalizer = false;
   std::int64_t shift = 0;
   std::int64_t sequence_length = 0;

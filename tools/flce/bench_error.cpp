@@ -12,8 +12,8 @@
 namespace flce::cli {
 namespace {
 
-// About ten nanoseconds for each (token, class, hidden) triple: two to three seconds.
-constexpr std::int64_t kMaxTriples = 250'000'000;
+// Some twenty nanoseconds for each (token, class, hidden) triple: two seconds.
+constexpr std::int64_t kMaxTriples = 100'000'000;
 // The oracle keeps some five copies of the head in f64: at most 2 GB.
 constexpr std::int64_t kMaxHead = 70'000'000;
 constexpr std::int64_t kMinSample = 2;

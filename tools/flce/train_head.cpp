@@ -38,19 +38,17 @@ Json measure(const Plan& plan, const ProblemData& data) {
 }  // namespace
 
 std::vector<HeadStep> run_head_steps(const Problem& problem, const DeviceCaps& caps,
-                                     const std::vector<Method>& methods) {
+                                     const std::vector<PlanRequest>& requests) {
   Progress progress("step of a large head");
-  const auto count = static_cast<std::int64_t>(methods.size());
+  const auto count = static_cast<std::int64_t>(requests.size());
   progress.update(0, count, "random data");
   const ProblemData data(problem, {});
   std::vector<HeadStep> steps;
-  for (const Method method : methods) {
-    progress.update(static_cast<std::int64_t>(steps.size()), count, name_of(method));
+  for (const PlanRequest& request : requests) {
+    progress.update(static_cast<std::int64_t>(steps.size()), count, name_of(request.method));
     HeadStep step;
-    step.method = method;
+    step.method = request.method;
     try {
-      PlanRequest request;
-      request.method = method;
       const Plan plan = flce::plan(problem, caps, request);
       step.chunk = plan.chunk;
       step.extra_bytes = plan.extra_bytes;

@@ -22,9 +22,9 @@ struct HeadStep {
   std::string failure;  // not empty: it could not be run
 };
 
-// The same random data for all methods.
+// The same random data for all requests.
 std::vector<HeadStep> run_head_steps(const Problem& problem, const DeviceCaps& caps,
-                                     const std::vector<Method>& methods);
+                                     const std::vector<PlanRequest>& requests);
 
 // How many leading digits of two numbers agree: 1.2345 and 1.2346 agree in 4.
 int equal_digits(double a, double b);

@@ -36,6 +36,29 @@ bool is_word_byte(char c) {
 
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
+// Bytes of a punctuation mark beyond ASCII (U+00A0..U+00BF, U+2000..U+207F: quotes, dashes, dots),
+// 0 for anything else.
+std::size_t utf8_mark_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
+  };
+  if (byte(0) == 0xC2 && byte(1) >= 0xA0 && byte(1) <= 0xBF) return 2;
+  if (byte(0) == 0xE2 && (byte(1) == 0x80 || byte(1) == 0x81) && byte(2) >= 0x80) return 3;
+  return 0;
+}
+
+bool starts_word(std::string_view text, std::size_t at) {
+  return at < text.size() && is_word_byte(text[at]) && utf8_mark_length(text, at) == 0;
+}
+
+// Bytes of an apostrophe (straight or curly) or hyphen between two parts of a word, 0 for others.
+std::size_t joint_length(std::string_view text, std::size_t at) {
+  const bool is_curly = text.substr(at, 3) == "\xE2\x80\x99";
+  const std::size_t length = is_curly ? 3 : 1;
+  const bool is_joint = is_curly || text[at] == '\'' || text[at] == '-';
+  return is_joint && starts_word(text, at + length) ? length : 0;
+}
+
 // Control bytes that no text holds: a few may be stray, many mean that this is no text.
 bool looks_binary(std::string_view bytes) {
   std::size_t strange = 0;
@@ -133,13 +156,13 @@ std::vector<std::string_view> split_words(std::string_view text) {
       ++at;
       continue;
     }
-    const std::size_t begin = at++;
-    if (is_word_byte(text[begin])) {
-      const auto joins = [&](std::size_t i) {
-        return (text[i] == '\'' || text[i] == '-') && i + 1 < text.size() &&
-               is_word_byte(text[i + 1]);
-      };
-      while (at < text.size() && (is_word_byte(text[at]) || joins(at))) ++at;
+    const std::size_t begin = at;
+    at += std::max<std::size_t>(1, utf8_mark_length(text, at));
+    const bool is_word = utf8_mark_length(text, begin) == 0 && is_word_byte(text[begin]);
+    while (is_word && at < text.size()) {
+      const std::size_t joint = joint_length(text, at);
+      if (joint == 0 && !starts_word(text, at)) break;
+      at += std::max<std::size_t>(1, joint);
     }
     marks.push_back(text.substr(begin, at - begin));
   }
