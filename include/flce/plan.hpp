@@ -45,7 +45,8 @@ enum class Slot : std::int32_t {
   kCoefficients,   // per token: what its logit gradient is made with
   kReduction,      // divisor and the sums of the reduced loss
   kKept,           // logits or exponentials that the gradients are made from
-  kTileStats,      // per (token, vocabulary tile): maximum and sums
+  kTileMax,        // per (token, vocabulary tile): maximum, which exponentials are relative to
+  kTileStats,      // likewise: sums
   kHiddenPacked,   // hidden rows of a chunk, packed for the logits product
   kHiddenByToken,  // the same rows, packed for grad_weight, whose sum runs over tokens
   kGradHiddenAcc,  // grad_hidden in the accumulation type

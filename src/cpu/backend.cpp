@@ -103,7 +103,7 @@ namespace flce {
 DeviceCaps cpu_caps() {
   DeviceCaps caps;
   caps.kind = DeviceKind::kCpu;
-  write_text(caps.name, "cpu-{}", cpu::kernels<float>().isa);
+  write_text(caps.name, "cpu-{}", cpu::isa_name());
   caps.num_threads = cpu::available_threads();
   const long pages = ::sysconf(_SC_PHYS_PAGES);
   const long page_bytes = ::sysconf(_SC_PAGESIZE);

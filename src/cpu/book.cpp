@@ -11,6 +11,12 @@ WeightSum weight_sum_of(const Problem& p, std::int64_t num_chunks) {
   return dtype == Dtype::kBF16 ? WeightSum::kSplit : WeightSum::kBuffer;
 }
 
+// The width of equal strips of at most `most` columns: whole strips of kStrip if several.
+std::int64_t strip_cols(std::int64_t cols, std::int64_t most) {
+  const std::int64_t strips = std::max<std::int64_t>(ceil_div(cols, most), 1);
+  return strips == 1 ? round_up(cols, kColPad) : round_up(ceil_div(cols, strips), kStrip);
+}
+
 }  // namespace
 
 Sizes sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
@@ -24,18 +30,20 @@ Sizes sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
   s.stats_tokens = is_fused ? s.chunk : std::min(s.chunk, kStatsTokens);
   s.num_tiles = ceil_div(p.vocab, kTileVocab);
   s.hidden_padded = round_up(p.hidden, kColPad);
-  s.stat_planes = 2 + (p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone ? 1 : 0) +
+  s.stat_planes = 1 + (p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone ? 1 : 0) +
                   (p.options.label_smoothing != 0.0 ? 1 : 0);
   s.kept_dtype = kept.what == Keep::kExponentials && p.dtype == Dtype::kBF16
                      ? Dtype::kBF16
                      : accumulation_dtype(p);
   s.weight_sum = weight_sum_of(p, s.num_chunks);
   s.sum_rows = tiling.method == Method::kRecompute ? std::min(tiling.slab, p.vocab) : p.vocab;
+  s.sum_cols = strip_cols(p.hidden, kSumCols);
   s.lane_partial = kTileVocab * p.hidden + kTileTokens * kTileVocab;
+  s.weight_cols = s.chunk > kTokenBlock ? s.hidden_padded : strip_cols(p.hidden, kWeightCols);
   s.lane_weight = 0;
   if (p.wants.grad_weight || p.wants.grad_bias) {
-    s.lane_weight = kTileVocab * std::min(s.chunk, kTokenBlock) +
-                    (p.wants.grad_weight ? kTileVocab * s.hidden_padded : 0);
+    s.lane_weight = kTileVocab * round_up(std::min(s.chunk, kTokenBlock), 2) +
+                    (p.wants.grad_weight ? kTileVocab * s.weight_cols : 0);
   }
   return s;
 }
@@ -44,12 +52,14 @@ namespace {
 
 void book_statistics(const Problem& p, const Sizes& s, int num_lanes, Ledger& ledger) {
   const Lifetime forward{Stage::kPartial, Stage::kCombine};
-  // Exponentials are relative to their tile's maximum, which the gradients need.
-  const bool keeps_stats = s.state_tokens == s.stats_tokens && p.wants.any_gradient();
+  // The gradients need what the kept exponentials are relative to.
+  const bool keeps_max = s.state_tokens == s.stats_tokens && p.wants.any_gradient();
+  ledger.book(Slot::kTileMax, bytes_of(s.stats_tokens, s.num_tiles, s.acc_size),
+              keeps_max ? kAlways : forward);
   const std::uint64_t values = bytes_of(s.stats_tokens * s.stat_planes, s.num_tiles, s.acc_size);
   const bool wants_best = p.wants.argmax || p.wants.num_correct;
   const std::uint64_t best = wants_best ? bytes_of(s.stats_tokens, s.num_tiles, 4) : 0;
-  ledger.book(Slot::kTileStats, saturating_add(values, best), keeps_stats ? kAlways : forward);
+  ledger.book(Slot::kTileStats, saturating_add(values, best), forward);
   ledger.book(Slot::kTopk,
               bytes_of(saturating_mul(s.stats_tokens, p.wants.topk), num_lanes, s.acc_size + 8),
               forward);
@@ -62,14 +72,17 @@ void book_gradients(const Problem& p, const Tiling& tiling, const Sizes& s, Ledg
   const bool sums_over_slabs = tiling.method == Method::kRecompute;
   if (p.wants.grad_hidden) {
     const Lifetime here{Stage::kGradHidden, Stage::kGradHidden};
-    const std::int64_t rows = sums_over_slabs ? p.tokens + kRowPad : s.chunk_padded;
-    ledger.book(Slot::kGradHiddenAcc, bytes_of(rows, s.hidden_padded, s.acc_size),
-                sums_over_slabs ? kAlways : here);
-    ledger.book(Slot::kGradientPacked, bytes_of(s.chunk_padded, kSumBlock, s.acc_size), here);
-    ledger.book(Slot::kWeightPacked, bytes_of(kSumBlock, s.hidden_padded, s.acc_size), here);
+    const std::uint64_t sums =
+        sums_over_slabs ? bytes_of(p.tokens + kRowPad, s.hidden_padded, s.acc_size)
+                        : bytes_of(s.chunk_padded, s.sum_cols, s.acc_size);
+    ledger.book(Slot::kGradHiddenAcc, sums, sums_over_slabs ? kAlways : here);
+    ledger.book(Slot::kGradientPacked,
+                bytes_of(kSumBuffers * s.chunk_padded, kSumBlock, s.acc_size), here);
+    ledger.book(Slot::kWeightPacked, bytes_of(kSumBuffers * kSumBlock, s.sum_cols, s.acc_size),
+                here);
   }
   if (p.wants.grad_weight) {
-    ledger.book(Slot::kHiddenByToken, bytes_of(s.chunk, s.hidden_padded, s.acc_size),
+    ledger.book(Slot::kHiddenByToken, bytes_of(round_up(s.chunk, 2), s.hidden_padded, s.acc_size),
                 {Stage::kGradWeight, Stage::kGradWeight});
     const std::int64_t half = s.weight_sum == WeightSum::kSplit ? 2 : s.acc_size;
     if (s.weight_sum != WeightSum::kDirect) {
@@ -101,7 +114,7 @@ void book_cpu(const Problem& p, const DeviceCaps& caps, const Tiling& tiling, co
   }
   const std::int64_t coefficients =
       p.dtype == Dtype::kF64 ? sizeof(RowCoefficients<double>) : sizeof(RowCoefficients<float>);
-  ledger.book(Slot::kCoefficients, bytes_of(s.state_tokens, 1, coefficients + 1));
+  ledger.book(Slot::kCoefficients, bytes_of(s.state_tokens, 1, coefficients + 4));
   if (p.has_bias()) ledger.book(Slot::kBias, bytes_of(p.vocab, 1, s.acc_size));
   if (p.has_class_weight()) {
     const std::uint64_t weights = round_up_bytes(bytes_of(p.vocab, 1, s.acc_size), 8);

@@ -141,12 +141,17 @@ RowCoefficients<Acc> coefficients_of(const Step& step, const LossParams& params,
   const double grad_entropy = in.grad_entropy ? load_real(in.grad_entropy, token) : 0.0;
   const RowGradient g = gradient_of_row(stats, params, class_weight_of(p, in, target), upstream,
                                         grad_entropy, temperature);
-  row.max = static_cast<Acc>(stats.max);
+  row.max = static_cast<Acc>(stats.max);  // exact: it is some logit of that type
   row.a = static_cast<Acc>(g.a);
   row.q = static_cast<Acc>(g.q);
   row.h = static_cast<Acc>(g.h);
   row.k = static_cast<Acc>(g.k);
   row.t = static_cast<Acc>(g.t);
+  // Kept exponentials are relative to the row's offset, not to its maximum.
+  const double apart = step.kept.what == Keep::kExponentials
+                           ? g.a * std::exp(value_of(offset_of(row.max)) - stats.max)
+                           : g.a;
+  row.scale = packs_apart<Acc>(p) ? static_cast<Acc>(apart) : Acc(1);
   row.inverse_temperature = static_cast<Acc>(1.0 / temperature);
   // A gradient that is zero throughout is zero by selection, never by multiplying with what the
   // row's logits hold. NaN coefficients are not zero and stay.
@@ -199,7 +204,9 @@ void coefficients(const Step& step, Range tokens) {
     for (std::int64_t i = tokens.begin; i < tokens.end; ++i) {
       const RowStats& stats = memory.records(i)->stats;
       *memory.coefficients(i) = coefficients_of<Acc>(step, params, divisor, i, stats);
-      *memory.skip(i) = memory.coefficients(i)->active ? 0 : 1;
+      const RowCoefficients<Acc>& row = *memory.coefficients(i);
+      const auto factor = packs_apart<Acc>(step.problem()) ? step.problem().options.scale : 1.0;
+      *memory.hidden_scale(i) = row.active ? static_cast<float>(row.scale * factor) : 0.0f;
     }
   });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of the instruction set, made once: the best that processor and system offer, or what
 // FLCE_ISA asks for.
+#include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "core/check.hpp"
@@ -11,7 +13,8 @@
 namespace flce::cpu {
 namespace {
 
-enum class Isa { kPortable, kAvx2, kAvx512 };
+enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+constexpr std::array<const char*, 4> kNames{"portable", "avx2", "avx512", "avx512bf16"};
 
 bool has(Isa isa) {
 #if defined(__x86_64__)
@@ -23,6 +26,8 @@ bool has(Isa isa) {
     case Isa::kAvx512:
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    case Isa::kAvx512Bf16:
+      return has(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
   }
   return false;
 #else
@@ -33,15 +38,15 @@ bool has(Isa isa) {
 Isa choose_isa() {
   const std::string_view wanted = environment().isa;
   if (wanted.empty()) {
-    return has(Isa::kAvx512) ? Isa::kAvx512 : has(Isa::kAvx2) ? Isa::kAvx2 : Isa::kPortable;
+    for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
+      if (has(isa)) return isa;
+    }
+    return Isa::kPortable;
   }
-  const Isa isa = wanted == "portable" ? Isa::kPortable
-                  : wanted == "avx2"   ? Isa::kAvx2
-                  : wanted == "avx512"
-                      ? Isa::kAvx512
-                      : (fail(ErrorCode::kInvalidArgument,
-                              "FLCE_ISA is '{}'; known: portable, avx2, avx512", wanted),
-                         Isa::kPortable);
+  const auto* const name = std::find(kNames.begin(), kNames.end(), wanted);
+  require(name != kNames.end(), "FLCE_ISA is '{}'; known: portable, avx2, avx512, avx512bf16",
+          wanted);
+  const auto isa = static_cast<Isa>(name - kNames.begin());
   require(has(isa), "FLCE_ISA asks for '{}', which this processor lacks; 'portable' works anywhere",
           wanted);
   return isa;
@@ -52,12 +57,12 @@ Isa chosen_isa() {
   return isa;
 }
 
-}  // namespace
-
+// The tables that serve every problem.
 template <typename Acc>
-const Kernels<Acc>& kernels() {
+const Kernels<Acc>& plain_kernels() {
 #if defined(__x86_64__)
   switch (chosen_isa()) {
+    case Isa::kAvx512Bf16:
     case Isa::kAvx512:
       return avx512_kernels<Acc>();
     case Isa::kAvx2:
@@ -68,8 +73,24 @@ const Kernels<Acc>& kernels() {
 #endif
   return portable_kernels<Acc>();
 }
-template const Kernels<float>& kernels<float>();
-template const Kernels<double>& kernels<double>();
+
+}  // namespace
+
+const char* isa_name() { return kNames[static_cast<std::size_t>(chosen_isa())]; }
+
+template <>
+const Kernels<double>& kernels<double>(const Problem&) {
+  return plain_kernels<double>();
+}
+
+template <>
+const Kernels<float>& kernels<float>(const Problem& problem) {
+#if defined(__x86_64__)
+  if (chosen_isa() == Isa::kAvx512Bf16 && fits_bf16_pairs(problem)) return avx512bf16_kernels();
+#endif
+  static_cast<void>(problem);
+  return plain_kernels<float>();
+}
 
 }  // namespace flce::cpu
 
@@ -78,7 +99,7 @@ namespace flce {
 // An unusable FLCE_ISA speaks up in `plan` and `run`; here it is only a name.
 const char* cpu_isa() noexcept {
   try {
-    return cpu::kernels<float>().isa;
+    return cpu::isa_name();
   } catch (const Error&) {
     return "unusable FLCE_ISA";
   }

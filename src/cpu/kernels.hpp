@@ -3,27 +3,28 @@
 // exponentiated while it is in cache, and the packing of the logit gradient. Plain functions over
 // plain structs; tile_*.cpp instantiates one template per instruction set.
 //
-// Packed operands are panels: [panel][k][width], zero beyond the last row. The left operand's
-// panels are `left_width` wide, the right one's `right_width`.
+// Packed operands are panels of words: [panel][word of the sum][width], zero beyond the last row. A
+// word has the size of the accumulation type and holds one term of the sum in that type or, in the
+// tables for vdpbf16ps, two neighbouring terms in bf16. The left operand's panels are `left_width`
+// wide; the right one's are `right_width` wide, the last one only as wide as its whole vectors.
 #pragma once
 
 #include <cstdint>
 
-#include "flce/types.hpp"
+#include "flce/problem.hpp"
 
 namespace flce::cpu {
 
 // Blocking, the same for every instruction set so that plans do not depend on the machine. All
-// panel widths (left 6 or 12, right 4 to 32) divide these.
+// widths (left 4 or 8, right 12 to 48) divide these.
 inline constexpr std::int64_t kTileVocab = 192;  // columns of a logits tile
 inline constexpr std::int64_t kTileTokens = 96;  // rows of a logits tile: 72 KiB in f32, in L2
-inline constexpr std::int64_t kInnerSum = 256;   // terms of one pass over a block of the result
-inline constexpr std::int64_t kPiece = 64;       // terms summed in registers
-inline constexpr std::int64_t kRowPad = 12;      // rows of packed left operands are padded to this
-inline constexpr std::int64_t kColPad = 32;      // columns of packed right operands likewise
+inline constexpr std::int64_t kInnerSum = 192;   // words of one pass over a block of the result
+inline constexpr std::int64_t kPiece = 64;       // words summed in registers
+inline constexpr std::int64_t kRowPad = 24;      // rows of packed left operands are padded to this
+inline constexpr std::int64_t kColPad = 16;      // columns of packed right operands likewise
 
-// Rows [0, rows) of a matrix of `dtype`, each with `depth` contiguous elements that are the sum's
-// index -> panels of `width` rows. Rows up to the padded count are zero.
+// Rows [0, rows) of a matrix, each with `depth` contiguous elements that are the sum's index.
 struct PackRows {
   const void* data;
   std::int64_t row_stride;
@@ -32,21 +33,21 @@ struct PackRows {
 };
 
 // `depth` rows of a matrix, each with `cols` contiguous elements; the row is the sum's index.
-// Rows whose `skip` is set become zero without being read.
 struct PackCols {
   const void* data;
   std::int64_t row_stride;
   std::int64_t depth;
   std::int64_t cols;
-  const std::uint8_t* skip;  // (depth) or null
+  const float* row_scale;  // (depth) factors, or null: ones. A row of 0 is not read.
 };
 
-// c (rows, cols) (+)= left . right over `depth`; rows and cols are padded to whole panels.
+// c (rows, cols) (+)= left . right over `words`. c is written up to whole panels of rows and whole
+// vectors of columns.
 template <typename Acc>
 struct Multiply {
   std::int64_t rows;
   std::int64_t cols;
-  std::int64_t depth;
+  std::int64_t words;
   const Acc* left;
   const Acc* right;
   Acc* c;
@@ -71,6 +72,7 @@ struct TileStats {
 };
 
 // One row of a tile of logits. `tile` holds products on entry, u on return; it is kTileVocab long.
+// The exponentials are relative to offset_of(maximum), the sums of TileStats to the maximum.
 template <typename Acc>
 struct TileRow {
   Acc* tile;
@@ -83,7 +85,7 @@ struct TileRow {
   bool wants_entropy;
   bool wants_weighted;
   bool wants_best;
-  void* exponentials;  // (cols) of the kept type, or null
+  void* exponentials;  // (cols) of the kept type, the target's is 0; or null
   Dtype kept_dtype;    // of exponentials: kBF16, kF32 or kF64
   Acc* logits;         // (cols) z, or null
 };
@@ -98,6 +100,10 @@ struct TileResult {
 };
 
 // What the gradient of one row needs (math/row.hpp RowGradient), in the accumulation type.
+//
+// The gradient as it is packed is either whole, or it is the row's exponentials alone ("apart": they
+// fit bf16 with one rounding). The rest then acts on the products: `scale` on the row's sums, and
+// the target's entry `t` as a term of its own.
 template <typename Acc>
 struct RowCoefficients {
   Acc max;
@@ -106,18 +112,21 @@ struct RowCoefficients {
   Acc h;
   Acc k;
   Acc t;
+  Acc scale;  // 1 for whole gradients
   Acc inverse_temperature;
   bool active;          // false: the row's gradient is zero and nothing of it is read
   std::int64_t target;  // local column of the target, or -1
 };
 
-// Where the gradient of a block of logits comes from: tokens x columns of kept values.
+// Where the gradient of a block of logits comes from: tokens x columns of kept values. The columns
+// lie in one tile.
 template <typename Acc>
 struct GradientBlock {
   const void* kept;          // first kept row of the block, first column of the kept range
   std::int64_t kept_stride;  // elements
   Dtype kept_dtype;
   bool is_logits;  // kept values are z, else exponentials
+  bool is_apart;   // pack the exponentials alone
   const RowCoefficients<Acc>* rows;
   const Acc* tile_max;  // exponentials: (tokens, num_tiles), row stride tile_stride
   std::int64_t tile_stride;
@@ -135,22 +144,38 @@ struct Kernels {
   const char* isa;
   std::int64_t left_width;
   std::int64_t right_width;
+  std::int64_t terms;  // terms of the sum in a word: 1, or 2 in bf16
 
-  void (*pack_rows)(const PackRows& source, Dtype dtype, std::int64_t width, Acc* packed);
-  void (*pack_cols)(const PackCols& source, Dtype dtype, Acc* packed);
+  // Matrices whose rows lie along the sum, as left and as right operand.
+  void (*pack_left)(const PackRows& source, Dtype dtype, Acc* packed);
+  void (*pack_right)(const PackRows& source, Dtype dtype, Acc* packed);
+  // Matrices whose columns lie along the sum, as right operand. At most kTileVocab columns.
+  void (*pack_right_cols)(const PackCols& source, Dtype dtype, Acc* packed);
   void (*multiply)(const Multiply<Acc>& block);
   TileResult<Acc> (*tile_row)(const TileRow<Acc>& row);
-  // Panels of tokens, the sum runs over columns: the left operand of grad_hidden.
+  // The sum runs over columns: the left operand of grad_hidden.
   void (*pack_gradient_by_token)(const GradientBlock<Acc>& block, Acc* packed);
-  // Panels of columns, the sum runs over tokens: the left operand of grad_weight. `bias_sums`
-  // (num_cols) or null: the sum over tokens is added to it.
+  // The sum runs over tokens: the left operand of grad_weight. `bias_sums` (num_cols) or null: the
+  // sum over tokens is added to it, without the targets' entries if they are apart.
   void (*pack_gradient_by_vocab)(const GradientBlock<Acc>& block, Acc* packed, double* bias_sums);
+
+  std::int64_t words_of(std::int64_t depth) const { return (depth + terms - 1) / terms; }
 };
 
-// The table of the chosen instruction set: the best that the processor has, or FLCE_ISA. Throws
-// Error{kInvalidArgument} if FLCE_ISA asks for what the processor lacks.
+// The table for a problem on the chosen instruction set: the best that the processor has, or
+// FLCE_ISA. Throws Error{kInvalidArgument} if FLCE_ISA asks for what the processor lacks.
 template <typename Acc>
-const Kernels<Acc>& kernels();
+const Kernels<Acc>& kernels(const Problem& problem);
+
+// Whether operands in bf16 pairs serve a problem: its gradient is exponentials times a row's factor,
+// which fit bf16. Label smoothing and the entropy's gradient add terms that do not.
+inline bool fits_bf16_pairs(const Problem& p) {
+  return p.dtype == Dtype::kBF16 && p.options.label_smoothing == 0.0 &&
+         p.grad_entropy_dtype == Dtype::kNone;
+}
+
+// The name of the chosen instruction set.
+const char* isa_name();
 
 // Defined in tile_<isa>.cpp.
 template <typename Acc>
@@ -159,5 +184,6 @@ template <typename Acc>
 const Kernels<Acc>& avx2_kernels();
 template <typename Acc>
 const Kernels<Acc>& avx512_kernels();
+const Kernels<float>& avx512bf16_kernels();
 
 }  // namespace flce::cpu

@@ -18,12 +18,19 @@ namespace flce::cpu {
 
 // Tokens whose tile statistics are held at once when nothing but their sum is needed later.
 inline constexpr std::int64_t kStatsTokens = 480;
-// Vocabulary rows of one block of grad_hidden's sum.
-inline constexpr std::int64_t kSumBlock = 512;
-// Tokens of one block of grad_weight's sum.
+// Columns of a right operand that one task packs or multiplies; all panel widths divide it.
+inline constexpr std::int64_t kStrip = 192;
+
+// grad_hidden: vocabulary rows of a block of its sum (a tile), packed blocks that are held at once,
+// tokens that one task multiplies, and columns whose sums are held at once.
+inline constexpr std::int64_t kSumBlock = kTileVocab;
+inline constexpr std::int64_t kSumBuffers = 3;
+inline constexpr std::int64_t kSumTokens = 48;
+inline constexpr std::int64_t kSumCols = 6 * kStrip;
+
+// grad_weight: tokens of a block of its sum, and columns that are multiplied and stored at once.
 inline constexpr std::int64_t kTokenBlock = 960;
-// Columns of grad_hidden that one task makes.
-inline constexpr std::int64_t kStrip = 128;
+inline constexpr std::int64_t kWeightCols = 2 * kStrip;
 
 struct RowRecord {
   RowStats stats;
@@ -65,10 +72,12 @@ struct Sizes {
   std::int64_t stats_tokens;  // tokens whose tile statistics are held
   std::int64_t num_tiles;
   std::int64_t hidden_padded;
-  std::int64_t stat_planes;  // maximum, others [, entropy] [, weighted]
+  std::int64_t stat_planes;  // others [, entropy] [, weighted]
   Dtype kept_dtype;
   WeightSum weight_sum;
   std::int64_t sum_rows;      // rows of grad_weight's accumulator
+  std::int64_t sum_cols;      // columns of grad_hidden's sums that are held
+  std::int64_t weight_cols;   // columns of grad_weight's tile that are held
   std::int64_t lane_partial;  // elements of a lane's scratch in `partial` ...
   std::int64_t lane_weight;   // ... and in `grad_weight`
 };
@@ -96,12 +105,13 @@ class Memory {
   RowCoefficients<Acc>* coefficients(std::int64_t token) const {
     return at<RowCoefficients<Acc>>(Slot::kCoefficients) + token % sizes_.state_tokens;
   }
-  // One byte a token: its hidden row must not be read.
-  std::uint8_t* skip(std::int64_t token) const {
+  // What a token's hidden row is multiplied with for grad_weight; 0: it must not be read.
+  float* hidden_scale(std::int64_t token) const {
     auto* after = at<RowCoefficients<Acc>>(Slot::kCoefficients) + sizes_.state_tokens;
-    return reinterpret_cast<std::uint8_t*>(after) + token % sizes_.state_tokens;
+    return reinterpret_cast<float*>(after) + token % sizes_.state_tokens;
   }
-  // Plane `plane` of the tile statistics, (stats_tokens, num_tiles).
+  // Tile statistics, each (stats_tokens, num_tiles): the maximum, and planes of sums.
+  Acc* tile_max() const { return at<Acc>(Slot::kTileMax); }
   Acc* stats(std::int64_t plane) const {
     return at<Acc>(Slot::kTileStats) + plane * sizes_.stats_tokens * sizes_.num_tiles;
   }
@@ -165,19 +175,26 @@ inline Target target_of(const Problem& p, const Inputs& inputs, std::int64_t tok
   return {row, row == o.ignore_index};
 }
 
+// Whether the problem's table packs exponentials alone.
+template <typename Acc>
+bool packs_apart(const Problem& problem) {
+  return kernels<Acc>(problem).terms == 2;
+}
+
 // The logit gradient of tokens x vocabulary rows, whose kept values start at row `kept_row`. The
-// range of vocabulary rows is the whole of what each kept row holds.
+// range of vocabulary rows is the whole of what each kept row holds; `part` narrows it to a tile.
 template <typename Acc>
 GradientBlock<Acc> gradient_block(const Memory<Acc>& memory, const Step& step, Range tokens,
                                   Range vocab, std::int64_t kept_row) {
   const Options& o = memory.problem().options;
   GradientBlock<Acc> block{};
   block.is_logits = step.kept.what == Keep::kLogits;
+  block.is_apart = packs_apart<Acc>(memory.problem());
   block.kept = memory.kept(kept_row);
   block.kept_stride = step.kept.vocab;
   block.kept_dtype = memory.sizes().kept_dtype;
   block.rows = memory.coefficients(tokens.begin);
-  block.tile_max = block.is_logits ? nullptr : memory.stats(0);
+  block.tile_max = block.is_logits ? nullptr : memory.tile_max();
   block.tile_stride = block.is_logits ? 0 : memory.sizes().num_tiles;
   block.class_weight = memory.class_weights();
   block.map = {static_cast<Acc>(o.scale), static_cast<Acc>(o.softcap)};
@@ -186,6 +203,19 @@ GradientBlock<Acc> gradient_block(const Memory<Acc>& memory, const Step& step, R
   block.first_col = vocab.begin;
   block.num_cols = vocab.size();
   block.kept_first_col = vocab.begin;
+  return block;
+}
+
+// The same for some of its tokens, counted from its first, and columns of one tile.
+template <typename Acc>
+GradientBlock<Acc> part(GradientBlock<Acc> block, Range tokens, Range cols) {
+  block.kept = static_cast<const std::byte*>(block.kept) +
+               tokens.begin * block.kept_stride * size_of(block.kept_dtype);
+  block.rows += tokens.begin;
+  if (block.tile_max != nullptr) block.tile_max += tokens.begin * block.tile_stride;
+  block.num_tokens = tokens.size();
+  block.first_col = cols.begin;
+  block.num_cols = cols.size();
   return block;
 }
 

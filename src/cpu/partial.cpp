@@ -24,7 +24,7 @@ struct Block {
   Keep keep;
   std::byte* kept;  // row of tokens.begin, column of vocab.begin; null: keep nothing
   bool wants_stats;
-  Acc* max = nullptr;  // planes of the tile statistics, row 0
+  Acc* max = nullptr;  // the tile statistics, row 0
   Acc* others = nullptr;
   Acc* entropy = nullptr;
   Acc* weighted = nullptr;
@@ -36,7 +36,7 @@ template <typename Acc>
 void find_planes(Block<Acc>& b) {
   const Problem& p = b.memory.problem();
   std::int64_t plane = 0;
-  b.max = b.memory.stats(plane++);
+  b.max = b.memory.tile_max();
   b.others = b.memory.stats(plane++);
   if (p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone) b.entropy = b.memory.stats(plane++);
   if (p.options.label_smoothing != 0.0) b.weighted = b.memory.stats(plane++);
@@ -47,14 +47,14 @@ template <typename Acc>
 const Acc* pack_hidden(const Memory<Acc>& memory, const Kernels<Acc>& kernel, Range tokens) {
   const MatrixView& hidden = memory.inputs().hidden;
   Acc* packed = memory.template at<Acc>(Slot::kHiddenPacked);
-  const std::int64_t width = kernel.left_width;
   const std::int64_t group = kRowPad;
+  const std::int64_t words = kernel.words_of(hidden.cols);
   parallel_for(ceil_div(tokens.size(), group), memory.num_lanes(), [&](std::int64_t i, int) {
     const std::int64_t first = i * group;
     const std::int64_t at = (tokens.begin + first) * hidden.row_stride;
     const PackRows rows{static_cast<const std::byte*>(hidden.data) + at * size_of(hidden.dtype),
                         hidden.row_stride, std::min(group, tokens.size() - first), hidden.cols};
-    kernel.pack_rows(rows, hidden.dtype, width, packed + first * hidden.cols);
+    kernel.pack_left(rows, hidden.dtype, packed + first * words);
   });
   return packed;
 }
@@ -131,12 +131,12 @@ void run_tile(const Block<Acc>& b, std::int64_t tile_idx, int lane) {
   const PackRows rows{
       static_cast<const std::byte*>(weight.data) + col * weight.row_stride * size_of(weight.dtype),
       weight.row_stride, cols, weight.cols};
-  b.kernel.pack_rows(rows, weight.dtype, b.kernel.right_width, packed);
+  b.kernel.pack_right(rows, weight.dtype, packed);
+  const std::int64_t words = b.kernel.words_of(weight.cols);
   for (std::int64_t first = 0; first < b.tokens.size(); first += kTileTokens) {
     const std::int64_t count = std::min(kTileTokens, b.tokens.size() - first);
-    b.kernel.multiply({round_up(count, b.kernel.left_width), round_up(cols, b.kernel.right_width),
-                       weight.cols, b.hidden + first * weight.cols, packed, tile, kTileVocab,
-                       false});
+    b.kernel.multiply(
+        {count, cols, words, b.hidden + first * words, packed, tile, kTileVocab, false});
     finish_tile(b, first, count, col, cols, tile, lane);
   }
 }
@@ -178,7 +178,7 @@ template <typename Acc>
 void run_block(const Memory<Acc>& memory, const Step& step, Range tokens, Keep keep,
                std::int64_t kept_row) {
   const Problem& p = memory.problem();
-  const Kernels<Acc>& kernel = kernels<Acc>();
+  const Kernels<Acc>& kernel = kernels<Acc>(p);
   Block<Acc> b{memory,       kernel,
                step,         tokens,
                {0, p.vocab}, pack_hidden(memory, kernel, tokens),
@@ -216,7 +216,7 @@ void partial(const Step& step, Range tokens, Keep keep, std::int64_t kept_row) {
 void logits(const Step& step, Range tokens, Range vocab) {
   visit_accumulation(step.problem().dtype, [&]<typename Acc>(Type<Acc>) {
     const Memory<Acc> memory(step);
-    const Kernels<Acc>& kernel = kernels<Acc>();
+    const Kernels<Acc>& kernel = kernels<Acc>(step.problem());
     const Pieces pieces(tokens.size(), memory.sizes().stats_tokens);
     for (std::int64_t i = 0; i < pieces.count(); ++i) {
       const Range piece{tokens.begin + pieces[i].begin, tokens.begin + pieces[i].end};

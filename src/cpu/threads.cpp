@@ -21,6 +21,17 @@
 namespace flce::cpu {
 namespace {
 
+// Turns of a waiting loop before the thread gives way: some ten microseconds.
+constexpr int kSpins = 300;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 // CPUs that the scheduler lets this process use.
 int affinity_threads() {
   cpu_set_t set;
@@ -149,6 +160,14 @@ int available_threads() {
     return quota > 0 ? std::min(affinity, quota) : affinity;
   }();
   return threads;
+}
+
+void relax(int spins) {
+  if (spins > kSpins) {
+    ::sched_yield();
+  } else {
+    pause_cpu();
+  }
 }
 
 void run_tasks(std::int64_t count, int num_lanes, Task task, void* context) {

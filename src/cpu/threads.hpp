@@ -23,6 +23,10 @@ using Task = void (*)(void* context, std::int64_t index, int lane);
 // all are done. Allocates nothing once the pool has that many threads. Tasks must not throw.
 void run_tasks(std::int64_t count, int num_lanes, Task task, void* context);
 
+// Tasks start in the order of their index, so that one may wait for those before it. The `spins`-th
+// turn of a loop that waits: a pause, later a turn for other threads.
+void relax(int spins);
+
 template <typename Body>
 void parallel_for(std::int64_t count, int num_lanes, Body&& body) {
   using Callable = std::remove_reference_t<Body>;

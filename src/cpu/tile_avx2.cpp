@@ -5,10 +5,11 @@
 namespace flce::cpu {
 namespace {
 
-struct Avx2 {
+struct Avx2 : PlainProducts {
   static constexpr const char* kName = "avx2";
   static constexpr int kBytes = 32;
-  static constexpr int kLeftWidth = 6;
+  static constexpr int kLeftWidth = 4;
+  static constexpr int kRightVecs = 3;
 };
 
 }  // namespace

@@ -5,10 +5,11 @@
 namespace flce::cpu {
 namespace {
 
-struct Avx512 {
+struct Avx512 : PlainProducts {
   static constexpr const char* kName = "avx512";
   static constexpr int kBytes = 64;
-  static constexpr int kLeftWidth = 12;
+  static constexpr int kLeftWidth = 8;
+  static constexpr int kRightVecs = 3;
 };
 
 }  // namespace

@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of one instruction set, from the three tile templates. Included once by each
-// tile_<isa>.cpp, which is compiled with that instruction set's flags.
+// The table of one instruction set, from the tile templates. Included once by each tile_<isa>.cpp,
+// which is compiled with that instruction set's flags.
 #pragma once
 
 #include "cpu/tile_gradient.hpp"
 #include "cpu/tile_loss.hpp"
 #include "cpu/tile_multiply.hpp"
+#include "cpu/tile_pack.hpp"
 
 namespace flce::cpu {
+
+// What the products of most instruction sets are: one term a word, in the accumulation type.
+struct PlainProducts {
+  static constexpr int kTerms = 1;
+  template <typename Vec>
+  [[gnu::always_inline]] static inline Vec multiply_add(Vec row, Vec columns, Vec sum) {
+    return row * columns + sum;
+  }
+};
 
 template <typename Isa, typename Acc>
 constexpr Kernels<Acc> make_kernels() {
   using M = MultiplyTile<Isa, Acc>;
+  using P = PackTile<Isa, Acc>;
   static_assert(kRowPad % M::kLeft == 0 && kTileTokens % M::kLeft == 0);
-  static_assert(kColPad % M::kRight == 0 && kTileVocab % M::kRight == 0);
-  static_assert(kTileVocab % M::kLeft == 0);
+  static_assert(kTileVocab % M::kLeft == 0 && M::kLeft % 4 == 0);
+  static_assert(kTileVocab % M::kRight == 0 && kColPad % M::kLanes == 0);
   return {Isa::kName,
           M::kLeft,
           M::kRight,
-          &M::pack_rows,
-          &M::pack_cols,
+          Isa::kTerms,
+          &P::pack_left,
+          &P::pack_right,
+          &P::pack_right_cols,
           &M::multiply,
           &LossTile<Isa, Acc>::tile_row,
           &GradientTile<Isa, Acc>::pack_by_token,

@@ -17,40 +17,58 @@ struct LossTile : Ops<Isa, Acc> {
   static constexpr int kLanes = O::kLanes;
   static constexpr Acc kInf = std::numeric_limits<Acc>::infinity();
 
+  // A whole vector, known as such when it is compiled.
+  struct Whole {
+    constexpr operator std::int64_t() const { return kLanes; }
+  };
+  // Calls visit(first column, valid columns) for each vector of `cols` columns.
+  template <typename Visit>
+  [[gnu::always_inline]] static inline void for_each_vec(std::int64_t cols, Visit visit) {
+    std::int64_t j = 0;
+    for (; j + kLanes <= cols; j += kLanes) visit(j, Whole{});
+    if (j < cols) visit(j, cols - j);
+  }
+
   // u = softcap * tanh(z / softcap) / T; `slope` is 1 - tanh^2.
   static Vec capped(Vec z, const LogitMap<Acc>& map, Acc inverse_temperature, Vec& slope) {
     if (map.softcap == Acc(0)) return z * inverse_temperature;
     return O::tanh(z / map.softcap, slope) * (map.softcap * inverse_temperature);
   }
 
+  static Vec load_part(const Acc* from, Whole) { return O::load(from); }
   static Vec load_part(const Acc* from, std::int64_t valid) {
-    if (valid >= kLanes) return O::load(from);
     Vec v{};
     for (std::int64_t i = 0; i < valid; ++i) v[i] = from[i];
     return v;
   }
 
+  static void store_part(Acc* to, Vec v, Whole) { O::store(to, v); }
   static void store_part(Acc* to, Vec v, std::int64_t valid) {
-    if (valid >= kLanes) return O::store(to, v);
     for (std::int64_t i = 0; i < valid; ++i) to[i] = v[i];
   }
 
-  static void store_kept(void* kept, Dtype dtype, std::int64_t at, Vec v, std::int64_t valid) {
-    if (dtype != Dtype::kBF16) return store_part(static_cast<Acc*>(kept) + at, v, valid);
-    std::uint16_t* to = static_cast<std::uint16_t*>(kept) + at;
-    const std::int64_t count = valid < kLanes ? valid : kLanes;
-    if (count == kLanes) {
-      for (int i = 0; i < kLanes; ++i) to[i] = round_bf16(static_cast<float>(v[i])).bits;
-    } else {
-      for (std::int64_t i = 0; i < count; ++i) to[i] = round_bf16(static_cast<float>(v[i])).bits;
+  template <typename Valid>
+  static void store_kept(const TileRow<Acc>& row, std::int64_t at, Vec v, Valid valid) {
+    if constexpr (sizeof(Acc) == 4) {
+      if (row.kept_dtype == Dtype::kBF16) {
+        auto* to = static_cast<std::uint16_t*>(row.exponentials) + at;
+        if constexpr (std::is_same_v<Valid, Whole>) {
+          O::store_bf16(to, v);
+        } else {
+          const auto halves = O::to_bf16(v);
+          for (std::int64_t i = 0; i < valid; ++i) to[i] = halves[i];
+        }
+        return;
+      }
     }
+    store_part(static_cast<Acc*>(row.exponentials) + at, v, valid);
   }
 
-  // Products -> u in place; keeps z if wanted. Returns the maximum of the valid columns, finite.
+  // Products -> u in place; keeps z if wanted. Columns beyond the last become -inf up to a whole
+  // vector. Returns the maximum of the valid columns, finite.
   static Acc map_row(const TileRow<Acc>& row, Acc* slopes) {
     Vec best = O::splat(-kInf);
-    for (std::int64_t j = 0; j < row.cols; j += kLanes) {
-      const std::int64_t valid = row.cols - j;
+    for_each_vec(row.cols, [&](std::int64_t j, auto valid) {
       Vec z = O::load(row.tile + j) * row.map.scale;
       if (row.bias != nullptr) z += load_part(row.bias + j, valid);
       if (row.logits != nullptr) store_part(row.logits + j, z, valid);
@@ -60,7 +78,7 @@ struct LossTile : Ops<Isa, Acc> {
       O::store(row.tile + j, u);
       if (row.map.softcap != Acc(0)) O::store(slopes + j, slope);
       best = u > best ? u : best;
-    }
+    });
     const Acc max = O::max(best);
     constexpr Acc kLowest = std::numeric_limits<Acc>::lowest();
     return max > kLowest ? max : kLowest;
@@ -76,13 +94,12 @@ struct LossTile : Ops<Isa, Acc> {
   // sum of w_j * (max - u_j); a class of weight 0 adds nothing, whatever its logit.
   static Acc weighted_sum(const TileRow<Acc>& row, Acc max) {
     Vec sum{};
-    for (std::int64_t j = 0; j < row.cols; j += kLanes) {
-      const std::int64_t valid = row.cols - j;
+    for_each_vec(row.cols, [&](std::int64_t j, auto valid) {
       Vec w =
           row.class_weight != nullptr ? load_part(row.class_weight + j, valid) : O::splat(Acc(1));
       for (std::int64_t i = valid; i < kLanes; ++i) w[i] = Acc(0);
       sum += w == Acc(0) ? Vec{} : w * (max - O::load(row.tile + j));
-    }
+    });
     return O::sum(sum);
   }
 
@@ -94,23 +111,27 @@ struct LossTile : Ops<Isa, Acc> {
     result.best_col = first_of(row, -kInf);
   }
 
-  // u -> exponentials, kept if wanted, and their sums; the target's are left out.
+  // Exponentials, kept if wanted, and their sums.
   static void sum_row(const TileRow<Acc>& row, const Acc* slopes, TileStats<Acc>& stats) {
+    const Offset<Acc> offset = offset_of(stats.max);
     Vec others{};
     Vec entropy{};
-    for (std::int64_t j = 0; j < row.cols; j += kLanes) {
-      const Vec distance = O::load(row.tile + j) - stats.max;
+    for_each_vec(row.cols, [&](std::int64_t j, auto valid) {
+      const Vec distance = O::distance(O::load(row.tile + j), offset);
       Vec e = O::exp(distance);
-      const std::int64_t at = row.target - j;
-      if (at >= 0 && at < kLanes) e[at] = Acc(0);
       others += e;
       if (row.wants_entropy) entropy += e == Acc(0) ? Vec{} : e * distance;
-      if (row.exponentials == nullptr) continue;
+      if (row.exponentials == nullptr) return;
       if (row.map.softcap != Acc(0)) e *= O::load(slopes + j);
-      store_kept(row.exponentials, row.kept_dtype, j, e, row.cols - j);
-    }
-    stats.others = O::sum(others);
-    stats.entropy = row.wants_entropy ? O::sum(entropy) : Acc(0);
+      store_kept(row, j, e, valid);
+    });
+    // From the offset to the maximum.
+    const Acc shift = -O::distance(stats.max, offset);
+    const Acc factor = O::exp(O::splat(shift))[0];
+    stats.others = O::sum(others) * factor;
+    if (!row.wants_entropy) return;
+    const Acc moved = stats.others == Acc(0) ? Acc(0) : stats.others * shift;
+    stats.entropy = O::sum(entropy) * factor + moved;
   }
 
   static TileResult<Acc> tile_row(const TileRow<Acc>& row) {
@@ -119,12 +140,18 @@ struct LossTile : Ops<Isa, Acc> {
     result.stats.max = map_row(row, slopes);
     result.best_col = -1;
     if (row.wants_best) find_best(row, result.stats.max, result);
-    if (row.target >= 0) {
-      result.target = row.tile[row.target];
-      result.target_slope = row.map.softcap != Acc(0) ? slopes[row.target] : Acc(1);
-    }
-    sum_row(row, slopes, result.stats);
     if (row.wants_weighted) result.stats.weighted = weighted_sum(row, result.stats.max);
+    if (row.target < 0) {
+      sum_row(row, slopes, result.stats);
+      return result;
+    }
+    // The target's exponential is left out of the sums and of what is kept.
+    Acc& target = row.tile[row.target];
+    result.target = target;
+    result.target_slope = row.map.softcap != Acc(0) ? slopes[row.target] : Acc(1);
+    target = -kInf;
+    sum_row(row, slopes, result.stats);
+    target = result.target;
     return result;
   }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing of operands and the product of packed blocks, as a template over the instruction set.
-// Included by tile_impl.hpp only. Widening to the accumulation type happens here, while packing.
+// The product of packed blocks, as a template over the instruction set. Included by tile_impl.hpp
+// only.
 #pragma once
 
 #include "cpu/kernels.hpp"
@@ -12,109 +12,97 @@ template <typename Isa, typename Acc>
 struct MultiplyTile : Ops<Isa, Acc> {
   using O = Ops<Isa, Acc>;
   using typename O::Vec;
+  static constexpr int kLanes = O::kLanes;
   static constexpr int kLeft = Isa::kLeftWidth;
-  static constexpr int kVecs = 2;  // vectors of the right operand in a micro-tile
-  static constexpr int kRight = kVecs * O::kLanes;
+  static constexpr int kVecs = Isa::kRightVecs;  // vectors of the right operand in a micro-tile
+  static constexpr int kRight = kVecs * kLanes;
+  static constexpr int kUnroll = 4;
+  static_assert(kVecs <= 3);
 
-  template <typename T>
-  static void pack_rows_of(const PackRows& source, std::int64_t width, Acc* packed) {
-    const T* data = static_cast<const T*>(source.data);
-    for (std::int64_t first = 0; first < source.rows; first += width) {
-      for (std::int64_t r = 0; r < width; ++r) {
-        Acc* to = packed + r;
-        if (first + r < source.rows) {
-          const T* from = data + (first + r) * source.row_stride;
-          for (std::int64_t k = 0; k < source.depth; ++k) to[k * width] = Acc(widen(from[k]));
-        } else {
-          for (std::int64_t k = 0; k < source.depth; ++k) to[k * width] = Acc(0);
-        }
-      }
-      packed += width * source.depth;
-    }
-  }
-
-  template <typename T>
-  static void pack_cols_of(const PackCols& source, Acc* packed) {
-    const T* data = static_cast<const T*>(source.data);
-    for (std::int64_t first = 0; first < source.cols; first += kRight) {
-      const std::int64_t valid = source.cols - first < kRight ? source.cols - first : kRight;
-      for (std::int64_t k = 0; k < source.depth; ++k, packed += kRight) {
-        const T* from = data + k * source.row_stride + first;
-        const bool skip = source.skip != nullptr && source.skip[k] != 0;
-        if (valid == kRight && !skip) {
-          for (int c = 0; c < kRight; ++c) packed[c] = Acc(widen(from[c]));
-        } else {
-          for (int c = 0; c < kRight; ++c) {
-            packed[c] = c < valid && !skip ? Acc(widen(from[c])) : Acc(0);
-          }
-        }
-      }
-    }
-  }
-
-  // Calls pack(T{}) for the element type; f64 data meets only the double accumulation.
-  template <typename Pack>
-  static void visit_element(Dtype dtype, Pack pack) {
-    if constexpr (sizeof(Acc) == 8) {
-      pack(double{});
-    } else {
-      if (dtype == Dtype::kBF16) return pack(BF16{});
-      if (dtype == Dtype::kF16) return pack(F16{});
-      pack(float{});
-    }
-  }
-
-  static void pack_rows(const PackRows& source, Dtype dtype, std::int64_t width, Acc* packed) {
-    visit_element(dtype, [&]<typename T>(T) { pack_rows_of<T>(source, width, packed); });
-  }
-  static void pack_cols(const PackCols& source, Dtype dtype, Acc* packed) {
-    visit_element(dtype, [&]<typename T>(T) { pack_cols_of<T>(source, packed); });
-  }
-
-  // One micro-tile, kLeft x kRight: sums of at most kPiece terms are made in registers and added to
-  // c, in a fixed order. Short pieces keep the rounding error of a long sum small.
-  static void micro(std::int64_t depth, const Acc* left, const Acc* right, Acc* c,
-                    std::int64_t c_stride, bool add) {
-    while (depth > 0) {
-      const std::int64_t piece = depth < kPiece ? depth : kPiece;
-      Vec sums[kLeft][kVecs] = {};
-      for (std::int64_t k = 0; k < piece; ++k, left += kLeft, right += kRight) {
-        const Vec r0 = O::load(right);
-        const Vec r1 = O::load(right + O::kLanes);
+  // sums += one word of the left operand's rows times one of the right operand's columns.
+  template <int Vecs>
+  [[gnu::always_inline]] static inline void add_word(const Acc* left, const Acc* right,
+                                                     Vec (&sums)[kLeft][Vecs]) {
+    Vec columns[Vecs];
+#pragma GCC unroll 4
+    for (int j = 0; j < Vecs; ++j) columns[j] = O::load(right + j * kLanes);
 #pragma GCC unroll 16
-        for (int i = 0; i < kLeft; ++i) {
-          sums[i][0] += left[i] * r0;
-          sums[i][1] += left[i] * r1;
+    for (int i = 0; i < kLeft; ++i) {
+      const Vec row = O::splat_word(left + i);
+#pragma GCC unroll 4
+      for (int j = 0; j < Vecs; ++j) {
+        sums[i][j] = Isa::multiply_add(row, columns[j], sums[i][j]);
+        O::keep_in_register(sums[i][j]);
+      }
+    }
+  }
+
+  // One micro-tile, kLeft x Vecs: sums of at most kPiece words are made in registers and added to
+  // c, in a fixed order. Short pieces keep the rounding error of a long sum small. The inner loop
+  // is unrolled so that it has few enough turns for the processor to foresee its end.
+  template <int Vecs>
+  static void micro(std::int64_t words, const Acc* left, const Acc* right, Acc* c,
+                    std::int64_t c_stride, bool add) {
+    while (words > 0) {
+      const std::int64_t piece = words < kPiece ? words : kPiece;
+      for (int i = 0; i < kLeft; ++i) __builtin_prefetch(c + i * c_stride);
+      Vec sums[kLeft][Vecs] = {};
+      std::int64_t k = 0;
+      for (; k + kUnroll <= piece; k += kUnroll) {
+#pragma GCC unroll 4
+        for (int u = 0; u < kUnroll; ++u) {
+          add_word<Vecs>(left + u * kLeft, right + u * Vecs * kLanes, sums);
         }
+        left += kUnroll * kLeft;
+        right += kUnroll * Vecs * kLanes;
+      }
+      for (; k < piece; ++k, left += kLeft, right += Vecs * kLanes) {
+        add_word<Vecs>(left, right, sums);
       }
 #pragma GCC unroll 16
       for (int i = 0; i < kLeft; ++i) {
-#pragma GCC unroll 2
-        for (int j = 0; j < kVecs; ++j) {
-          Acc* to = c + i * c_stride + j * O::kLanes;
+#pragma GCC unroll 4
+        for (int j = 0; j < Vecs; ++j) {
+          Acc* to = c + i * c_stride + j * kLanes;
           O::store(to, add ? O::load(to) + sums[i][j] : sums[i][j]);
         }
       }
       add = true;
-      depth -= piece;
+      words -= piece;
     }
   }
 
-  // Blocks of kInnerSum terms, so that a panel of the right operand stays in the first-level cache.
+  // All rows against one panel of `Vecs` vectors, words [first, first + words) of the sum.
+  template <int Vecs>
+  static void run_panel(const Multiply<Acc>& block, std::int64_t col, std::int64_t first,
+                        std::int64_t words) {
+    const Acc* right = block.right + col * block.words + first * Vecs * kLanes;
+    for (std::int64_t i = 0; i < block.rows; i += kLeft) {
+      micro<Vecs>(words, block.left + i * block.words + first * kLeft, right,
+                  block.c + i * block.c_stride + col, block.c_stride, block.add || first > 0);
+    }
+  }
+
+  // Blocks of kInnerSum words, so that a panel of the right operand stays in the first-level cache.
   static void multiply(const Multiply<Acc>& block) {
-    if (block.depth == 0 && !block.add) {
+    if (block.words == 0 && !block.add) {
       for (std::int64_t i = 0; i < block.rows; ++i) {
         for (std::int64_t j = 0; j < block.cols; ++j) block.c[i * block.c_stride + j] = Acc(0);
       }
     }
-    for (std::int64_t k = 0; k < block.depth; k += kInnerSum) {
-      const std::int64_t depth = block.depth - k < kInnerSum ? block.depth - k : kInnerSum;
-      for (std::int64_t j = 0; j < block.cols; j += kRight) {
-        const Acc* right = block.right + j * block.depth + k * kRight;
-        for (std::int64_t i = 0; i < block.rows; i += kLeft) {
-          micro(depth, block.left + i * block.depth + k * kLeft, right,
-                block.c + i * block.c_stride + j, block.c_stride, block.add || k > 0);
-        }
+    for (std::int64_t first = 0; first < block.words; first += kInnerSum) {
+      const std::int64_t left = block.words - first;
+      const std::int64_t words = left < kInnerSum ? left : kInnerSum;
+      std::int64_t col = 0;
+      for (; col + kRight <= block.cols; col += kRight) run_panel<kVecs>(block, col, first, words);
+      const std::int64_t vecs = (block.cols - col + kLanes - 1) / kLanes;
+      if (vecs == 0) continue;
+      if (vecs == 1) {
+        run_panel<1>(block, col, first, words);
+      } else if (vecs == 2 && kVecs > 1) {
+        run_panel<(kVecs > 1 ? 2 : 1)>(block, col, first, words);
+      } else {
+        run_panel<kVecs>(block, col, first, words);
       }
     }
   }

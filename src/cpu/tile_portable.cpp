@@ -5,10 +5,11 @@
 namespace flce::cpu {
 namespace {
 
-struct Portable {
+struct Portable : PlainProducts {
   static constexpr const char* kName = "portable";
   static constexpr int kBytes = 16;
-  static constexpr int kLeftWidth = 6;
+  static constexpr int kLeftWidth = 4;
+  static constexpr int kRightVecs = 3;
 };
 
 }  // namespace
