@@ -145,6 +145,10 @@ struct Kernels {
   // Panels of columns, the sum runs over tokens: the left operand of grad_weight. `bias_sums`
   // (num_cols) or null: the sum over tokens is added to it.
   void (*pack_gradient_by_vocab)(const GradientBlock<Acc>& block, Acc* packed, double* bias_sums);
+  // Multiply-adds in registers alone, `flops_per_round` each round; the result only keeps the
+  // compiler from leaving them out.
+  Acc (*fma_burst)(std::int64_t rounds);
+  std::int64_t flops_per_round;
 };
 
 // The table of the chosen instruction set: the best that the processor has, or FLCE_ISA. Throws

@@ -6,6 +6,7 @@
 #include "cpu/tile_gradient.hpp"
 #include "cpu/tile_loss.hpp"
 #include "cpu/tile_multiply.hpp"
+#include "cpu/tile_peak.hpp"
 
 namespace flce::cpu {
 
@@ -23,7 +24,9 @@ constexpr Kernels<Acc> make_kernels() {
           &M::multiply,
           &LossTile<Isa, Acc>::tile_row,
           &GradientTile<Isa, Acc>::pack_by_token,
-          &GradientTile<Isa, Acc>::pack_by_vocab};
+          &GradientTile<Isa, Acc>::pack_by_vocab,
+          &PeakTile<Isa, Acc>::fma_burst,
+          PeakTile<Isa, Acc>::kFlopsPerRound};
 }
 
 }  // namespace flce::cpu
