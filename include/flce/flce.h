@@ -67,8 +67,8 @@ enum {
   FLCE_CHUNKED = 2,
   FLCE_FUSED = 3,
   FLCE_RECOMPUTE = 4,
-  FLCE_NAIVE_EAGER = 5,  /* planned only */
-  FLCE_CHUNKED_EAGER = 6 /* planned only */
+  FLCE_NAIVE_EAGER = 5,  /* baselines: what common PyTorch code keeps */
+  FLCE_CHUNKED_EAGER = 6 /* (run: the loss without options) */
 };
 
 enum { FLCE_REDUCTION_NONE = 0, FLCE_REDUCTION_SUM = 1, FLCE_REDUCTION_MEAN = 2 };

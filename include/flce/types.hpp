@@ -18,8 +18,9 @@ namespace flce {
 // Element types. The numbers are part of the C ABI and never change. `kNone` means "absent".
 enum class Dtype : std::int32_t { kNone = 0, kF64, kF32, kBF16, kF16, kI64, kI32 };
 
-// How the logits are kept; docs/methods.md explains each. The eager variants model what the PyTorch
-// code that people run keeps in memory: they can be planned and not run.
+// How the logits are kept; docs/methods.md explains each. The eager variants keep and round what
+// the PyTorch code that people run does: baselines for a comparison. Any problem can be planned
+// with them; what they run is the loss without options, on the CPU.
 enum class Method : std::int32_t {
   kAuto = 0,
   kNaive,

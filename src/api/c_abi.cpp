@@ -253,11 +253,9 @@ flce_status flce_can_serve(const flce_args* args, flce_method method) {
     const Problem problem = problem_of_args(a);
     validate_problem(problem);
     std::array<char, 320> refusal{};
-    if (info->runnable) {
-      info->refusal(problem, refusal);
-    } else {
-      write_text(refusal, "{} can be planned, not run", name_of(info->method));
-    }
+    info->refusal(problem, refusal);
+    const char* reason = info->planned_only != nullptr ? info->planned_only(problem) : nullptr;
+    if (reason != nullptr) write_text(refusal, "{}: {}", name_of(info->method), reason);
     require(refusal[0] == '\0', ErrorCode::kUnsupported, "{}", refusal.data());
     last_error[0] = '\0';
   });

@@ -18,10 +18,10 @@ const Backend& backend_for(const Plan& plan) {
 const MethodInfo& runnable_method(const Plan& plan) {
   const MethodInfo* info = find_method(plan.method);
   require(info != nullptr, "the plan names no method; make it with flce::plan");
-  require(info->runnable, ErrorCode::kUnsupported,
-          "{} is a model of other code's memory and cannot be run; naive, chunked, fused and "
-          "recompute can",
-          name_of(plan.method));
+  const char* reason = info->planned_only != nullptr ? info->planned_only(plan.problem) : nullptr;
+  require(reason == nullptr, ErrorCode::kUnsupported,
+          "{} models other code's memory: {}; naive, chunked, fused and recompute run this problem",
+          name_of(plan.method), reason);
   return *info;
 }
 

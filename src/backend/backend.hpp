@@ -108,6 +108,11 @@ class Backend {
   // sum runs over tokens.
   virtual void grad_weight(const Step& step, Range tokens, Range vocab, std::int64_t kept_row,
                            Turn turn) const = 0;
+  // The whole of an eager variant, a baseline: the tensors of backend/eager.hpp, each one written.
+  virtual void run_eager(const Step& step) const = 0;
+  // What the products of `chunk` tokens need beside those tensors. Pure.
+  virtual std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
+                                            std::int64_t chunk) const = 0;
   // grad *= upstream[0], nothing where it is 1.
   virtual void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
                            const MatrixView& grad_weight, const VectorView& grad_bias) const = 0;

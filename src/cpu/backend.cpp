@@ -83,6 +83,11 @@ class CpuBackend final : public Backend {
                    Turn turn) const override {
     cpu::grad_weight(step, tokens, vocab, kept_row, turn);
   }
+  void run_eager(const Step& step) const override { cpu::run_eager(step); }
+  std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
+                                    std::int64_t chunk) const override {
+    return cpu::eager_scratch_bytes(problem, caps, chunk);
+  }
   void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
                    const MatrixView& grad_weight, const VectorView& grad_bias) const override {
     cpu::scale_grads(upstream, grad_hidden, grad_weight, grad_bias);

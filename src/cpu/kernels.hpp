@@ -158,6 +158,10 @@ struct Kernels {
   // The sum runs over tokens: the left operand of grad_weight. `bias_sums` (num_cols) or null: the
   // sum over tokens is added to it, without the targets' entries if they are apart.
   void (*pack_gradient_by_vocab)(const GradientBlock<Acc>& block, Acc* packed, double* bias_sums);
+  // Multiply-adds in registers alone, `flops_per_round` each round; the result only keeps the
+  // compiler from leaving them out.
+  Acc (*fma_burst)(std::int64_t rounds);
+  std::int64_t flops_per_round;
 
   std::int64_t words_of(std::int64_t depth) const { return (depth + terms - 1) / terms; }
 };

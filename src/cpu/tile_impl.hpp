@@ -7,6 +7,7 @@
 #include "cpu/tile_loss.hpp"
 #include "cpu/tile_multiply.hpp"
 #include "cpu/tile_pack.hpp"
+#include "cpu/tile_peak.hpp"
 
 namespace flce::cpu {
 
@@ -36,7 +37,9 @@ constexpr Kernels<Acc> make_kernels() {
           &M::multiply,
           &LossTile<Isa, Acc>::tile_row,
           &GradientTile<Isa, Acc>::pack_by_token,
-          &GradientTile<Isa, Acc>::pack_by_vocab};
+          &GradientTile<Isa, Acc>::pack_by_vocab,
+          &PeakTile<Isa, Acc>::fma_burst,
+          PeakTile<Isa, Acc>::kFlopsPerRound};
 }
 
 }  // namespace flce::cpu

@@ -23,6 +23,9 @@ void coefficients(const Step& step, Range tokens);
 void reduce_loss(const Step& step);
 void grad_hidden(const Step& step, Range tokens, Range vocab, std::int64_t kept_row, Turn turn);
 void grad_weight(const Step& step, Range tokens, Range vocab, std::int64_t kept_row, Turn turn);
+void run_eager(const Step& step);
+std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
+                                  std::int64_t chunk);
 void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
                  const MatrixView& grad_weight, const VectorView& grad_bias);
 

@@ -54,6 +54,12 @@ class CudaPlanBackend final : public Backend {
   void reduce_loss(const Step&) const override { no_run_path(); }
   void grad_hidden(const Step&, Range, Range, std::int64_t, Turn) const override { no_run_path(); }
   void grad_weight(const Step&, Range, Range, std::int64_t, Turn) const override { no_run_path(); }
+  void run_eager(const Step&) const override { no_run_path(); }
+  // cuBLAS's own workspace is no part of what eager code keeps.
+  std::uint64_t eager_scratch_bytes(const Problem&, const DeviceCaps&,
+                                    std::int64_t) const override {
+    return 0;
+  }
   void scale_grads(const VectorView&, const MatrixView&, const MatrixView&,
                    const VectorView&) const override {
     no_run_path();

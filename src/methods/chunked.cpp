@@ -34,8 +34,8 @@ void backward(const Backend& backend, const Step& step) {
 }  // namespace
 
 const MethodInfo kMethodChunked{
-    Method::kChunked, true, [](const Problem& p) { return count_gemms(p, 1); },
-    never_refuses,    kept, forward,
+    Method::kChunked, false, [](const Problem& p) { return count_gemms(p, 1); },
+    never_refuses,    kept,  forward,
     backward};
 
 }  // namespace flce

@@ -65,7 +65,7 @@ void backward(const Backend& backend, const Step& step) {
 }  // namespace
 
 const MethodInfo kMethodFused{
-    Method::kFused, true,    [](const Problem& p) { return count_gemms(p, 1); }, refusal, kept,
+    Method::kFused, false,   [](const Problem& p) { return count_gemms(p, 1); }, refusal, kept,
     forward,        backward};
 
 }  // namespace flce

@@ -13,7 +13,7 @@ namespace flce {
 
 struct MethodInfo {
   Method method = Method::kAuto;
-  bool runnable = true;  // false: planned only (the eager variants)
+  bool is_eager = false;  // a baseline that Method::kAuto never takes; booked by backend/eager.hpp
   // Products of 2*N*H*V flops for the wanted gradients.
   int (*num_gemms)(const Problem&) = nullptr;
   // Writes why this method cannot serve the problem and what would; leaves `text` empty if it can.
@@ -23,6 +23,8 @@ struct MethodInfo {
   // Pass::kRun calls forward, then backward, on the same workspace.
   void (*forward)(const Backend&, const Step&) = nullptr;
   void (*backward)(const Backend&, const Step&) = nullptr;
+  // Why a plan of it cannot be run, null if it can. Null: every plan can.
+  const char* (*planned_only)(const Problem&) = nullptr;
 };
 
 // What the planner may choose from, in the order in which Method::kAuto prefers them; handed down

@@ -29,8 +29,8 @@ void backward(const Backend& backend, const Step& step) {
 }  // namespace
 
 const MethodInfo kMethodNaive{
-    Method::kNaive, true, [](const Problem& p) { return count_gemms(p, 1); },
-    never_refuses,  kept, forward,
+    Method::kNaive, false, [](const Problem& p) { return count_gemms(p, 1); },
+    never_refuses,  kept,  forward,
     backward};
 
 }  // namespace flce

@@ -41,7 +41,7 @@ void backward(const Backend& backend, const Step& step) {
 }  // namespace
 
 const MethodInfo kMethodRecompute{Method::kRecompute,
-                                  true,
+                                  false,
                                   [](const Problem& p) { return count_gemms(p, 2); },
                                   never_refuses,
                                   kept,

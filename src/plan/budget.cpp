@@ -104,7 +104,7 @@ Choice choose_tiling(const Scope& scope, const MethodInfo& method) {
   const Tiling wanted = wanted_tiling(scope, method);
   const std::int64_t tokens = std::max<std::int64_t>(scope.problem.tokens, 1);
   // What is planned only for comparison is not squeezed into a limit.
-  const bool is_answer = method.runnable || scope.request.method == method.method;
+  const bool is_answer = !method.is_eager || scope.request.method == method.method;
   const bool chunk_is_free = is_answer && has_chunks(method.method) && scope.request.chunk <= 0;
   Search search(scope, method);
   if (search.fits(wanted)) return search.choice();

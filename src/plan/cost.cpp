@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "backend/eager.hpp"
 #include "core/ranges.hpp"
-#include "plan/book.hpp"
 #include "plan/bytes.hpp"
 #include "plan/caps.hpp"
 

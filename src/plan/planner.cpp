@@ -100,9 +100,9 @@ struct Least {
   }
 };
 
-// What the request may be answered with: the method that it names, or any that can run.
+// What the request may be answered with: the method that it names, or any of ours.
 bool is_eligible(const MethodInfo& method, const PlanRequest& request) {
-  return request.method == Method::kAuto ? method.runnable : request.method == method.method;
+  return request.method == Method::kAuto ? !method.is_eager : request.method == method.method;
 }
 
 Least least_of(const Scope& scope, const Registry& registry, std::uint64_t io_bytes) {

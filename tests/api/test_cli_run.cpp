@@ -260,7 +260,7 @@ TEST_F(CliRun, RefusesBrokenFilesAndWrongOptions) {
   expect_refused(run + " --chunk 0", {"chunk", "0"});
   expect_refused(run + " --budget 10", {"budget", "smallest"});
   expect_refused(run + " --method magic", {"magic", "fused"});
-  expect_refused(run + " --method naive-eager", {"naive-eager"});
+  expect_refused(run + " --method naive-eager --softcap 5", {"naive-eager", "planned only"});
   expect_refused(run + " --reduction average", {"average", "mean"});
   expect_refused(run + " --outputs lse,magic", {"magic", "logprob"});
   expect_refused(run + " --outputs topk=0", {"topk"});

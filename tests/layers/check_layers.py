@@ -42,6 +42,7 @@ RULES = {
     "tests/oracle": (),
     "tests/package": (PUBLIC,),
     "fuzz": (ANYTHING,),
+    "bench": (PUBLIC, "src/cpu/kernels.hpp"),
     "bindings": (PUBLIC,),
     "examples": (PUBLIC,),
     "cmake": (),
@@ -60,6 +61,7 @@ THIRD_PARTY = {
     "tests": ("fmt/", "gtest/", "gmock/", "nlohmann/", "Eigen/"),
     "fuzz": ("fmt/", "fuzzer/"),
     "examples": (),
+    "bench": ("benchmark/", "cblas.h", "dlfcn.h", "dnnl.hpp", "omp.h"),
     "bindings": ("xla/",),
     "cmake": ("fmt/",),
 }

@@ -185,5 +185,20 @@ TEST(Tiles, SkippedRowsAreNeverRead) {
   }
 }
 
+// The sums of the peak probe go from 2..3 to 1, each of them: none was left out.
+template <typename Acc>
+void expect_every_sum() {
+  for (const Kernels<Acc>* k : tables<Acc>()) {
+    const auto sums = static_cast<double>(k->flops_per_round) / 2;
+    EXPECT_GE(sums, 12.0) << k->isa;
+    EXPECT_NEAR(k->fma_burst(100), sums, 1e-3) << k->isa;
+    EXPECT_NEAR(k->fma_burst(0), sums * (2.0 + 11.0 / 24.0), 1e-3) << k->isa;
+  }
+}
+TEST(Tiles, ThePeakProbeComputesWhatItCounts) {
+  expect_every_sum<float>();
+  expect_every_sum<double>();
+}
+
 }  // namespace
 }  // namespace flce::cpu

@@ -22,7 +22,7 @@ FLCE_NUM_THREADS sets the worker threads of the CPU backend, FLCE_ISA its kernel
 avx512).)";
 
 constexpr std::array kMethods{Method::kFused, Method::kRecompute, Method::kChunked, Method::kNaive};
-constexpr std::array kPlannedOnly{Method::kNaiveEager, Method::kChunkedEager};
+constexpr std::array kBaselines{Method::kNaiveEager, Method::kChunkedEager};
 constexpr std::array kDtypes{Dtype::kF64, Dtype::kF32, Dtype::kBF16, Dtype::kF16};
 
 template <typename Enum, std::size_t Size>
@@ -47,14 +47,14 @@ std::string info_as_text(const DeviceCaps& cpu) {
       "flce      {} (built with {})\n"
       "cpu       {}, {} thread{}, {} kernels{}\n"
       "cuda      no run path in this build; plans for cards by name\n"
-      "methods   {}; planned only: {}\n"
+      "methods   {}; baselines: {}\n"
       "dtypes    {}\n"
       "cards     {}\n"
       "models    {}\n",
       version(), compiler(), cpu.name.data(), cpu.num_threads, cpu.num_threads == 1 ? "" : "s",
       cpu_isa(),
       cpu.memory_bytes > 0 ? fmt::format(", {} of memory", format_bytes(cpu.memory_bytes)) : "",
-      names(kMethods), names(kPlannedOnly), names(kDtypes), known_caps(), known_models());
+      names(kMethods), names(kBaselines), names(kDtypes), known_caps(), known_models());
 }
 
 std::string info_as_json(const DeviceCaps& cpu) {
@@ -76,7 +76,7 @@ std::string info_as_json(const DeviceCaps& cpu) {
   json["backends"] = {{{"kind", "cpu"}, {"plans", true}, {"runs", true}},
                       {{"kind", "cuda"}, {"plans", true}, {"runs", false}}};
   json["methods"] = list(kMethods);
-  json["planned_only"] = list(kPlannedOnly);
+  json["baselines"] = list(kBaselines);
   json["dtypes"] = list(kDtypes);
   json["cards"] = known_caps();
   json["models"] = known_models();
