@@ -6,12 +6,13 @@ packages_of() {
     libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libeigen3-dev)
   case $1 in
     build | test | sanitize) echo "${build[@]}" ;;
+    bench) echo "${build[@]}" libopenblas-dev libdnnl-dev libbenchmark-dev ;;
     demo) echo "${build[@]}" bible-kjv bible-kjv-text ;;
     style) echo git python3 clang-format codespell ;;
     format) echo git clang-format ;;
     fuzz) echo "${build[@]}" clang libclang-rt-dev ;;
     check) packages_of style && packages_of build ;;
-    all) packages_of demo && packages_of check && packages_of fuzz ;;
+    all) packages_of demo && packages_of check && packages_of fuzz && packages_of bench ;;
     *) return 1 ;;
   esac
 }
@@ -35,7 +36,7 @@ setup() {
   local wanted missing=() package
   wanted=$(packages_of "${1:-all}") ||
     die "setup: unknown command '$1'; known: all, build, test, demo, check, sanitize, style," \
-      "format, fuzz"
+      "format, fuzz, bench"
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "==> not a Debian system; this needs the likes of" $wanted
     return
