@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cpu/memory.hpp"
+#include "cpu/offset.hpp"
 #include "cpu/threads.hpp"
 #include "cpu/verbs.hpp"
 

@@ -252,14 +252,14 @@ class Eager {
                     workspace_offset(rest_ + gradient));
     chunk.plan.problem.accumulate_grad_weight = add;
     const Memory<Acc> memory(chunk.step);
-    std::fill_n(memory.stats(0), tokens.size() * memory.sizes().num_tiles, Acc(0));
+    std::fill_n(memory.tile_max(), tokens.size() * memory.sizes().num_tiles, Acc(0));
     for (std::int64_t i = 0; i < tokens.size(); ++i) {
       RowCoefficients<Acc>& row = *memory.coefficients(i);
       row = {};
-      row.a = row.inverse_temperature = Acc(1);
+      row.a = row.scale = row.inverse_temperature = Acc(1);
       row.target = -1;
       row.active = !target_of(p_, *step_.inputs, tokens.begin + i).is_ignored;
-      *memory.skip(i) = row.active ? 0 : 1;
+      *memory.hidden_scale(i) = row.active ? 1.0f : 0.0f;
     }
     const Range all{0, tokens.size()};
     const Range vocab{0, p_.vocab};

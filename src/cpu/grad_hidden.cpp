@@ -67,9 +67,10 @@ void pack_weight(const Product<Acc>& product, std::int64_t i, std::int64_t task)
 
 template <typename Acc>
 void multiply(const Product<Acc>& product, std::int64_t i, std::int64_t task) {
-  const std::int64_t num_strips = ceil_div(product.hidden.size(), kStrip);
-  const Range rows = Pieces(product.tokens.size(), kSumTokens)[task / num_strips];
-  const Range cols = Pieces(product.hidden.size(), kStrip)[task % num_strips];
+  // Neighbouring tasks share a strip of the weight, which stays in the second-level cache.
+  const Pieces groups(product.tokens.size(), kSumTokens);
+  const Range rows = groups[task % groups.count()];
+  const Range cols = Pieces(product.hidden.size(), kStrip)[task / groups.count()];
   const std::int64_t words = product.kernel.words_of(product.block(i).size());
   product.kernel.multiply({rows.size(), cols.size(), words,
                            product.gradient_packed(i) + rows.begin * words,

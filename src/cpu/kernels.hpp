@@ -20,7 +20,7 @@ namespace flce::cpu {
 inline constexpr std::int64_t kTileVocab = 192;  // columns of a logits tile
 inline constexpr std::int64_t kTileTokens = 96;  // rows of a logits tile: 72 KiB in f32, in L2
 inline constexpr std::int64_t kInnerSum = 192;   // words of one pass over a block of the result
-inline constexpr std::int64_t kPiece = 64;       // words summed in registers
+inline constexpr std::int64_t kPiece = 96;       // words summed in registers
 inline constexpr std::int64_t kRowPad = 24;      // rows of packed left operands are padded to this
 inline constexpr std::int64_t kColPad = 16;      // columns of packed right operands likewise
 

@@ -30,7 +30,7 @@ inline constexpr std::int64_t kSumCols = 6 * kStrip;
 
 // grad_weight: tokens of a block of its sum, and columns that are multiplied and stored at once.
 inline constexpr std::int64_t kTokenBlock = 960;
-inline constexpr std::int64_t kWeightCols = 2 * kStrip;
+inline constexpr std::int64_t kWeightCols = kStrip;
 
 struct RowRecord {
   RowStats stats;

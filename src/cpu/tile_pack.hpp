@@ -32,15 +32,6 @@ struct PackTile : Ops<Isa, Acc> {
     return static_cast<Word>(first.bits | std::uint32_t{second.bits} << 16);
   }
 
-  // Cuts a row of words into pieces of `width`, `panel_stride` words apart.
-  static void spread(const Word* from, std::int64_t cols, std::int64_t width,
-                     std::int64_t panel_stride, Word* to) {
-    for (std::int64_t first = 0; first < cols; first += width, to += panel_stride) {
-      const std::int64_t count = cols - first < width ? cols - first : width;
-      for (std::int64_t c = 0; c < count; ++c) to[c] = from[first + c];
-    }
-  }
-
   static Four load_four(const Word* p) { return *reinterpret_cast<const UnalignedFour*>(p); }
   static void store_four(Word* p, Four v) { *reinterpret_cast<UnalignedFour*>(p) = v; }
 
@@ -121,47 +112,61 @@ struct PackTile : Ops<Isa, Acc> {
     }
   }
 
-  // One row of a matrix as values of type Value, scaled; zeros where it must not be read.
+  static float scale_of(const PackCols& source, std::int64_t k) {
+    if (k >= source.depth) return 0.0f;
+    return source.row_scale != nullptr ? source.row_scale[k] : 1.0f;
+  }
+
+  // Row `k` of a matrix as values of type Value, scaled: in place where nothing changes, else made
+  // in `buffer`; zeros where it must not be read.
   template <typename Value, typename T>
-  static void scaled_row(const PackCols& source, std::int64_t k, Value* values) {
-    const float scale = k >= source.depth           ? 0.0f
-                        : source.row_scale != nullptr ? source.row_scale[k]
-                                                      : 1.0f;
+  static const Value* scaled_row(const PackCols& source, std::int64_t k, Value* buffer) {
+    const float scale = scale_of(source, k);
     const T* from = static_cast<const T*>(source.data) + k * source.row_stride;
     if (scale == 0.0f) {
-      for (std::int64_t c = 0; c < source.cols; ++c) values[c] = Value{};
-    } else if constexpr (std::is_same_v<Value, T>) {
-      if (scale == 1.0f) {
-        std::memcpy(values, from, static_cast<std::size_t>(source.cols) * sizeof(T));
-        return;
-      }
-      for (std::int64_t c = 0; c < source.cols; ++c) {
-        values[c] = round_to<Value>(static_cast<float>(widen(from[c])) * scale);
-      }
+      for (std::int64_t c = 0; c < source.cols; ++c) buffer[c] = Value{};
+      return buffer;
+    }
+    if constexpr (std::is_same_v<Value, T>) {
+      if (scale == 1.0f) return from;
+    }
+    for (std::int64_t c = 0; c < source.cols; ++c) {
+      buffer[c] = round_to<Value>(Acc(widen(from[c])) * Acc(scale));
+    }
+    return buffer;
+  }
+
+  // A row of values as words. Pairs are made of two rows.
+  template <typename T>
+  static const Word* word_row(const PackCols& source, std::int64_t k, Word* buffer) {
+    if constexpr (kTerms == 2) {
+      BF16 buffers[2][kTileVocab];
+      const BF16* first = scaled_row<BF16, T>(source, 2 * k, buffers[0]);
+      const BF16* second = scaled_row<BF16, T>(source, 2 * k + 1, buffers[1]);
+      for (std::int64_t c = 0; c < source.cols; ++c) buffer[c] = pair_of(first[c], second[c]);
+      return buffer;
     } else {
-      for (std::int64_t c = 0; c < source.cols; ++c) {
-        values[c] = round_to<Value>(Acc(widen(from[c])) * Acc(scale));
-      }
+      return reinterpret_cast<const Word*>(
+          scaled_row<Acc, T>(source, k, reinterpret_cast<Acc*>(buffer)));
     }
   }
 
   template <typename T>
   static void pack_cols_of(const PackCols& source, Word* packed) {
-    alignas(64) Word row[kTileVocab] = {};
+    alignas(64) Word buffer[kTileVocab];
     const std::int64_t words = (source.depth + kTerms - 1) / kTerms;
     const std::int64_t whole = source.cols / kRight * kRight;
-    const std::int64_t rest = (source.cols - whole + kLanes - 1) / kLanes * kLanes;
+    const std::int64_t rest = source.cols - whole;
+    const std::int64_t rest_width = (rest + kLanes - 1) / kLanes * kLanes;
     for (std::int64_t k = 0; k < words; ++k) {
-      if constexpr (kTerms == 2) {
-        BF16 first[kTileVocab], second[kTileVocab];
-        scaled_row<BF16, T>(source, 2 * k, first);
-        scaled_row<BF16, T>(source, 2 * k + 1, second);
-        for (std::int64_t c = 0; c < source.cols; ++c) row[c] = pair_of(first[c], second[c]);
-      } else {
-        scaled_row<Acc, T>(source, k, reinterpret_cast<Acc*>(row));
+      const Word* row = word_row<T>(source, k, buffer);
+      Word* to = packed + k * kRight;
+      for (std::int64_t c = 0; c < whole; c += kRight, to += kRight * words) {
+        for (int i = 0; i < kRight; ++i) to[i] = row[c + i];
       }
-      spread(row, whole, kRight, kRight * words, packed + k * kRight);
-      spread(row + whole, rest, rest, 0, packed + whole * words + k * rest);
+      if (rest == 0) continue;
+      Word* last = packed + whole * words + k * rest_width;
+      for (std::int64_t i = 0; i < rest_width; ++i) last[i] = i < rest ? row[whole + i] : Word(0);
     }
   }
 
