@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of the instruction set, made once: the best that processor and system offer, or what
 // FLCE_ISA asks for.
-#include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "core/check.hpp"
@@ -13,83 +11,82 @@
 namespace flce::cpu {
 namespace {
 
-enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
-constexpr std::array<const char*, 4> kNames{"portable", "avx2", "avx512", "avx512bf16"};
-
-bool has(Isa isa) {
 #if defined(__x86_64__)
-  switch (isa) {
-    case Isa::kPortable:
-      return true;
-    case Isa::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case Isa::kAvx512:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    case Isa::kAvx512Bf16:
-      return has(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
-  }
-  return false;
-#else
-  return isa == Isa::kPortable;
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #endif
+
+struct Isa {
+  const char* name;
+  bool (*is_here)();
+  Tables (*tables)();
+};
+
+Tables portable_tables() {
+  return {"portable", &portable_kernels<float>(), &portable_kernels<double>(), nullptr};
 }
 
-Isa choose_isa() {
+// The best last.
+constexpr Isa kIsas[] = {
+    {"portable", [] { return true; }, portable_tables},
+#if defined(__x86_64__)
+    {"avx2",
+     [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); },
+     [] {
+       return Tables{"avx2", &avx2_kernels<float>(), &avx2_kernels<double>(), nullptr};
+     }},
+    {"avx512", has_avx512,
+     [] {
+       return Tables{"avx512", &avx512_kernels<float>(), &avx512_kernels<double>(), nullptr};
+     }},
+    {"avx512bf16", [] { return has_avx512() && __builtin_cpu_supports("avx512bf16"); },
+     [] {
+       return Tables{"avx512bf16", &avx512_kernels<float>(), &avx512_kernels<double>(),
+                     &avx512bf16_kernels()};
+     }},
+#endif
+};
+constexpr std::string_view kNames = "portable, avx2, avx512, avx512bf16";
+
+Tables choose_tables() {
   const std::string_view wanted = environment().isa;
-  if (wanted.empty()) {
-    for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
-      if (has(isa)) return isa;
-    }
-    return Isa::kPortable;
+  const Isa* chosen = nullptr;
+  for (const Isa& isa : kIsas) {
+    const bool is_wanted = wanted == isa.name;
+    require(!is_wanted || isa.is_here(),
+            "FLCE_ISA asks for '{}', which this processor lacks; 'portable' works anywhere",
+            wanted);
+    if (is_wanted || (wanted.empty() && isa.is_here())) chosen = &isa;
   }
-  const auto* const name = std::find(kNames.begin(), kNames.end(), wanted);
-  require(name != kNames.end(), "FLCE_ISA is '{}'; known: portable, avx2, avx512, avx512bf16",
+  require(chosen != nullptr || kNames.find(wanted) == std::string_view::npos,
+          "FLCE_ISA asks for '{}', which is for other processors; 'portable' works anywhere",
           wanted);
-  const auto isa = static_cast<Isa>(name - kNames.begin());
-  require(has(isa), "FLCE_ISA asks for '{}', which this processor lacks; 'portable' works anywhere",
-          wanted);
-  return isa;
+  require(chosen != nullptr, "FLCE_ISA is '{}'; known: {}", wanted, kNames);
+  return chosen->tables();
 }
 
-Isa chosen_isa() {
-  static const Isa isa = choose_isa();
-  return isa;
-}
-
-// The tables that serve every problem.
-template <typename Acc>
-const Kernels<Acc>& plain_kernels() {
-#if defined(__x86_64__)
-  switch (chosen_isa()) {
-    case Isa::kAvx512Bf16:
-    case Isa::kAvx512:
-      return avx512_kernels<Acc>();
-    case Isa::kAvx2:
-      return avx2_kernels<Acc>();
-    case Isa::kPortable:
-      break;
-  }
-#endif
-  return portable_kernels<Acc>();
+Tables& chosen_tables() {
+  static Tables tables = choose_tables();
+  return tables;
 }
 
 }  // namespace
 
-const char* isa_name() { return kNames[static_cast<std::size_t>(chosen_isa())]; }
+void use_tables(const Tables& tables) { chosen_tables() = tables; }
+
+const char* isa_name() { return chosen_tables().name; }
 
 template <>
 const Kernels<double>& kernels<double>(const Problem&) {
-  return plain_kernels<double>();
+  return *chosen_tables().f64;
 }
 
 template <>
 const Kernels<float>& kernels<float>(const Problem& problem) {
-#if defined(__x86_64__)
-  if (chosen_isa() == Isa::kAvx512Bf16 && fits_bf16_pairs(problem)) return avx512bf16_kernels();
-#endif
-  static_cast<void>(problem);
-  return plain_kernels<float>();
+  const Tables& tables = chosen_tables();
+  return tables.bf16 != nullptr && fits_bf16_pairs(problem) ? *tables.bf16 : *tables.f32;
 }
 
 }  // namespace flce::cpu

@@ -181,6 +181,16 @@ inline bool fits_bf16_pairs(const Problem& p) {
 // The name of the chosen instruction set.
 const char* isa_name();
 
+// The tables of an instruction set; `bf16` is null where there are no bf16 products.
+struct Tables {
+  const char* name;
+  const Kernels<float>* f32;
+  const Kernels<double>* f64;
+  const Kernels<float>* bf16;
+};
+// For tests: other tables than the processor's, from now on. Not while anything runs.
+void use_tables(const Tables& tables);
+
 // Defined in tile_<isa>.cpp.
 template <typename Acc>
 const Kernels<Acc>& portable_kernels();

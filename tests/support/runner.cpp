@@ -8,6 +8,8 @@
 #include <cstring>
 #include <memory>
 
+#include "support/wide_tiles.hpp"
+
 namespace flce_test {
 namespace {
 
@@ -52,6 +54,8 @@ void run_in_two(const flce::Plan& plan, const Memory& memory, Block& workspace, 
 }  // namespace
 
 flce::DeviceCaps caps_with(std::int32_t threads) {
+  static const bool asked = (flce::cpu::use_wide_tables_if_asked(), true);
+  static_cast<void>(asked);
   flce::DeviceCaps caps = flce::cpu_caps();
   caps.num_threads = threads;
   return caps;

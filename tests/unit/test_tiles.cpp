@@ -2,31 +2,47 @@
 // The tile kernels of every instruction set that this processor has, against plain loops in double.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include "cpu/kernels.hpp"
+#include "cpu/offset.hpp"
 #include "math/round.hpp"
+#include "support/wide_tiles.hpp"
 
 namespace flce::cpu {
 namespace {
 
-template <typename Acc>
-std::vector<const Kernels<Acc>*> tables() {
-  std::vector<const Kernels<Acc>*> all{&portable_kernels<Acc>()};
+// All that this processor can run, and the wide ones in halves; those of bf16 pairs if asked for.
+std::vector<const Kernels<float>*> tables(bool with_pairs = false) {
+  std::vector<const Kernels<float>*> all{&portable_kernels<float>(), &wide_kernels<float>()};
+  if (with_pairs) all.push_back(&wide_pairs_kernels());
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    all.push_back(&avx2_kernels<Acc>());
+    all.push_back(&avx2_kernels<float>());
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    all.push_back(&avx512_kernels<Acc>());
+    all.push_back(&avx512_kernels<float>());
+    if (with_pairs && __builtin_cpu_supports("avx512bf16")) all.push_back(&avx512bf16_kernels());
   }
 #endif
   return all;
 }
+
+// A matrix in bf16, and the same numbers in f32: what every table can multiply.
+struct Matrix {
+  std::vector<BF16> narrow;
+  std::vector<float> wide;
+  Matrix(std::int64_t rows, std::int64_t cols, unsigned seed);
+  const void* data(Dtype dtype) const {
+    return dtype == Dtype::kBF16 ? static_cast<const void*>(narrow.data()) : wide.data();
+  }
+};
 
 std::vector<float> randoms(std::size_t count, unsigned seed, float scale = 1.0f) {
   std::mt19937 engine(seed);
@@ -36,28 +52,79 @@ std::vector<float> randoms(std::size_t count, unsigned seed, float scale = 1.0f)
   return values;
 }
 
+Matrix::Matrix(std::int64_t rows, std::int64_t cols, unsigned seed) {
+  for (const float v : randoms(static_cast<std::size_t>(rows * cols), seed)) {
+    narrow.push_back(round_bf16(v));
+    wide.push_back(widen(narrow.back()));
+  }
+}
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// c = a . b^T for a (rows, depth), b (cols, depth).
+void check_product(const Kernels<float>& k, const Matrix& a, const Matrix& b,
+                   const std::vector<float>& c, std::array<std::int64_t, 3> shape,
+                   std::int64_t stride, double start) {
+  const auto [rows, cols, depth] = shape;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < cols; ++j) {
+      double want = start, size = std::fabs(start);
+      for (std::int64_t t = 0; t < depth; ++t) {
+        want += double{a.wide[i * depth + t]} * b.wide[j * depth + t];
+        size += std::fabs(double{a.wide[i * depth + t]} * b.wide[j * depth + t]);
+      }
+      ASSERT_NEAR(c[i * stride + j], want, 1e-6 * size + 1e-30) << k.isa << " " << i << " " << j;
+    }
+  }
+}
+
 TEST(Tiles, ProductsOfRaggedShapes) {
-  for (const Kernels<float>* k : tables<float>()) {
-    for (const auto [rows, cols, depth] : {std::array{1, 1, 1}, std::array{13, 33, 7},
-                                           std::array{96, 192, 300}, std::array{7, 50, 0}}) {
-      const auto a = randoms(rows * depth + 1, 1), b = randoms(cols * depth + 1, 2);
-      std::vector<float> pa((rows + kRowPad) * depth + 64), pb((cols + kColPad) * depth + 64);
-      k->pack_rows({a.data(), depth, rows, depth}, Dtype::kF32, k->left_width, pa.data());
-      k->pack_rows({b.data(), depth, cols, depth}, Dtype::kF32, k->right_width, pb.data());
-      const std::int64_t m = (rows + k->left_width - 1) / k->left_width * k->left_width;
-      const std::int64_t n = (cols + k->right_width - 1) / k->right_width * k->right_width;
-      std::vector<float> c(m * n, std::numeric_limits<float>::quiet_NaN());
-      k->multiply({m, n, depth, pa.data(), pb.data(), c.data(), n, false});
-      for (int i = 0; i < rows; ++i) {
-        for (int j = 0; j < cols; ++j) {
-          double want = 0, size = 0;
-          for (int t = 0; t < depth; ++t) {
-            want += double{a[i * depth + t]} * b[j * depth + t];
-            size += std::fabs(double{a[i * depth + t]} * b[j * depth + t]);
-          }
-          ASSERT_NEAR(c[i * n + j], want, 1e-6 * size + 1e-30) << k->isa << " " << i << " " << j;
+  for (const Kernels<float>* k : tables(true)) {
+    for (const auto& shape :
+         {std::array<std::int64_t, 3>{1, 1, 1}, {13, 33, 7}, {96, 192, 300}, {7, 50, 0}, {4, 24, 2},
+          {25, 49, 193}, {8, 16, 385}}) {
+      const auto [rows, cols, depth] = shape;
+      const Matrix a(rows, depth, 1), b(cols, depth, 2);
+      const std::int64_t words = k->words_of(depth);
+      for (const Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
+        if (k->terms == 2 && dtype == Dtype::kF32) continue;
+        std::vector<float> pa((rows + kRowPad) * words, kNaN), pb((cols + kColPad) * words, kNaN);
+        k->pack_left({a.data(dtype), depth, rows, depth}, dtype, pa.data());
+        k->pack_right({b.data(dtype), depth, cols, depth}, dtype, pb.data());
+        const std::int64_t stride = cols + kColPad;
+        std::vector<float> c((rows + kRowPad) * stride, kNaN);
+        k->multiply({rows, cols, words, pa.data(), pb.data(), c.data(), stride, false});
+        check_product(*k, a, b, c, shape, stride, 0.0);
+        for (float& v : c) v = 2.0f;
+        k->multiply({rows, cols, words, pa.data(), pb.data(), c.data(), stride, true});
+        check_product(*k, a, b, c, shape, stride, 2.0);
+      }
+    }
+  }
+}
+
+// The right operand from a matrix whose rows lie across the sum, rows scaled or not read.
+TEST(Tiles, ColumnsPackAsRowsDo) {
+  for (const Kernels<float>* k : tables(true)) {
+    for (const auto& [depth, cols] : {std::array<std::int64_t, 2>{1, 1}, {7, 30}, {64, 192}}) {
+      Matrix a(depth, cols, 3), transposed(cols, depth, 4);
+      std::vector<float> scale(depth, 1.0f);
+      scale[0] = 0.5f;
+      for (std::int64_t t = 0; t < depth; ++t) {
+        if (t % 5 == 3) scale[t] = 0.0f;
+        for (std::int64_t j = 0; j < cols; ++j) {
+          const float value = scale[t] == 0.0f ? 0.0f : scale[t] * a.wide[t * cols + j];
+          transposed.wide[j * depth + t] = value;
+          transposed.narrow[j * depth + t] = round_bf16(value);
+          if (scale[t] == 0.0f) a.narrow[t * cols + j] = round_bf16(kNaN);
         }
       }
+      const std::int64_t words = k->words_of(depth);
+      std::vector<float> got((cols + kColPad) * words, 7.0f), want = got;
+      k->pack_right_cols({a.narrow.data(), cols, depth, cols, scale.data()}, Dtype::kBF16,
+                         got.data());
+      k->pack_right({transposed.narrow.data(), depth, cols, depth}, Dtype::kBF16, want.data());
+      EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << k->isa;
     }
   }
 }
@@ -93,10 +160,12 @@ void check_row(const Kernels<float>& k, std::int64_t cols, std::int64_t target, 
   }
   for (std::int64_t j = 0; j < cols; ++j) {
     const double e = j == target ? 0.0 : std::exp(u[j] - max);
+    const double moved = e * std::exp(max - value_of(offset_of(got.stats.max)));
     others += e;
     entropy += e * (u[j] - max);
     weighted += weights[j] * (max - u[j]);
-    EXPECT_NEAR(kept[j], e * slope[j], 2e-5 * e * slope[j] + 2e-7 * e + 1e-30) << k.isa << " " << j;
+    EXPECT_NEAR(kept[j], moved * slope[j], 2e-5 * moved * slope[j] + 2e-7 * moved + 1e-30)
+        << k.isa << " " << j;
   }
   EXPECT_NEAR(got.stats.max, max, 1e-5 * std::fabs(max));
   EXPECT_NEAR(got.stats.others, others, 2e-5 * others) << k.isa;
@@ -110,7 +179,7 @@ void check_row(const Kernels<float>& k, std::int64_t cols, std::int64_t target, 
 }
 
 TEST(Tiles, StatisticsOfARow) {
-  for (const Kernels<float>* k : tables<float>()) {
+  for (const Kernels<float>* k : tables()) {
     for (const std::int64_t cols : {1, 2, 15, 16, 17, 191, 192}) {
       for (const float cap : {0.0f, 15.0f}) {
         check_row(*k, cols, -1, cap);
@@ -122,7 +191,7 @@ TEST(Tiles, StatisticsOfARow) {
 }
 
 TEST(Tiles, ExponentialIsRightToAnUlpAndZeroBelowTheRange) {
-  for (const Kernels<float>* k : tables<float>()) {
+  for (const Kernels<float>* k : tables()) {
     double worst = 0;
     for (int start = 0; start < 88000; start += 191) {
       std::vector<float> tile(kTileVocab), kept(kTileVocab);
@@ -149,7 +218,7 @@ TEST(Tiles, ExponentialIsRightToAnUlpAndZeroBelowTheRange) {
 TEST(Tiles, SpecialValues) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const Kernels<float>* k : tables<float>()) {
+  for (const Kernels<float>* k : tables()) {
     const auto run = [&](std::vector<float> u) {
       const auto cols = static_cast<std::int64_t>(u.size());
       u.resize(kTileVocab);
@@ -169,35 +238,6 @@ TEST(Tiles, SpecialValues) {
     EXPECT_EQ(run({nan, 1.0f, 5.0f, 5.0f}).best_col, 2) << "the first of equal ones";
     EXPECT_EQ(run({1e8f, 1e8f}).stats.others, 2.0f) << "a large common offset is exact";
   }
-}
-
-TEST(Tiles, SkippedRowsAreNeverRead) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> source{1, 2, nan, nan, 5, 6};
-  const std::vector<std::uint8_t> skip{0, 1, 0};
-  for (const Kernels<float>* k : tables<float>()) {
-    std::vector<float> packed(3 * kColPad, nan);
-    k->pack_cols({source.data(), 2, 3, 2, skip.data()}, Dtype::kF32, packed.data());
-    for (std::int64_t i = 0; i < 3 * k->right_width; ++i) ASSERT_FALSE(std::isnan(packed[i]));
-    EXPECT_EQ(packed[0], 1.0f);
-    EXPECT_EQ(packed[k->right_width], 0.0f);
-    EXPECT_EQ(packed[2 * k->right_width + 1], 6.0f);
-  }
-}
-
-// The sums of the peak probe go from 2..3 to 1, each of them: none was left out.
-template <typename Acc>
-void expect_every_sum() {
-  for (const Kernels<Acc>* k : tables<Acc>()) {
-    const auto sums = static_cast<double>(k->flops_per_round) / 2;
-    EXPECT_GE(sums, 12.0) << k->isa;
-    EXPECT_NEAR(k->fma_burst(100), sums, 1e-3) << k->isa;
-    EXPECT_NEAR(k->fma_burst(0), sums * (2.0 + 11.0 / 24.0), 1e-3) << k->isa;
-  }
-}
-TEST(Tiles, ThePeakProbeComputesWhatItCounts) {
-  expect_every_sum<float>();
-  expect_every_sum<double>();
 }
 
 }  // namespace
