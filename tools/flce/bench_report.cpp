@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench_report.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
-#include <fstream>
 #include <vector>
 
+#include "calibration.hpp"
 #include "common.hpp"
 
 namespace flce::cli {
@@ -127,18 +125,11 @@ std::vector<std::string> table_cells(const BenchResult& result, const BenchRow& 
 
 Machine machine_facts(const DeviceCaps& caps) {
   Machine machine;
-  machine.cpu_model = "unknown";
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) != 0 || colon == std::string::npos) continue;
-    machine.cpu_model = line.substr(colon + 2);
-    break;
-  }
+  machine.cpu_model = cpu_model();
   machine.isa = cpu_isa();
   machine.threads = caps.num_threads;
   machine.version = version();
-  machine.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  machine.date = date_now();
   return machine;
 }
 
