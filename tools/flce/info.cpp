@@ -24,8 +24,8 @@ FLCE_NUM_THREADS sets the worker threads of the CPU backend, FLCE_ISA its kernel
 avx512).
 
 --calibrate measures what this processor does at best, on all threads, and keeps it in
-$XDG_CACHE_HOME/flce/cpu.json (else ~/.cache/flce/cpu.json): 'flce plan' then says how long each method
-takes here. It takes a few seconds; let nothing else run meanwhile.)";
+$XDG_CACHE_HOME/flce/cpu.json (else ~/.cache/flce/cpu.json): 'flce plan' then says how long each
+method takes here. It takes a few seconds; let nothing else run meanwhile.)";
 
 constexpr std::array kMethods{Method::kFused, Method::kRecompute, Method::kChunked, Method::kNaive};
 constexpr std::array kBaselines{Method::kNaiveEager, Method::kChunkedEager};
