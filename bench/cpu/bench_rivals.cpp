@@ -31,7 +31,8 @@ constexpr const char* kUsage =
     "  --together               all cases share the rounds (for how time grows)\n"
     "  --series NAME            first column of the CSV (default headline)\n"
     "  --csv FILE               write rows there, replacing those of the same key\n"
-    "OPENBLAS_CORETYPE is unset. Exit code: 0 fine, 1 results disagree or a run failed, 2 usage.\n";
+    "OPENBLAS_CORETYPE is unset, unless OpenBLAS does not know the processor.\n"
+    "Exit code: 0 fine, 1 results disagree or a run failed, 2 usage.\n";
 
 struct Arguments {
   std::vector<std::string> shapes = {"512x256x8192"};

@@ -92,14 +92,18 @@ class Problem:
         self.hidden.grad = self.weight.grad = None
         self.torch_loss = way(self.hidden, self.weight, self.target)
 
-    def few_tokens(self, way, count):
-        """Seconds of a run with a few of the tokens, after one that warms up."""
-        few = self.hidden.detach()[:count].clone().requires_grad_()
-        for _ in range(2):
+    def too_slow(self, way, limit):
+        """Tries more and more of the tokens; says what took longer than `limit`, or None."""
+        tokens = self.shape[0]
+        tries = [16, 16, 8, 4, 2]  # the first pays for what is made once, and does not count
+        for number, parts in enumerate(tries):
+            count = max(1, tokens // parts)
+            few = self.hidden.detach()[:count].clone().requires_grad_()
             self.weight.grad = None
-            start = time.perf_counter()
-            way(few, self.weight, self.target[:count])
-        return time.perf_counter() - start
+            seconds = timed(lambda: way(few, self.weight, self.target[:count]))
+            if number > 0 and (seconds > limit or seconds * parts > 30 * limit):
+                return f"{seconds:.1f} s for {count} of {tokens} tokens"
+        return None
 
     def differences(self):
         def relative(ours, theirs):
@@ -149,11 +153,9 @@ def set_up(problem, limit):
         "extra_bytes": problem.fused.plan.extra_bytes})}
     problem.fused.run()
     for name, (way, chunk) in ways().items():
-        few = min(32, problem.shape[0])
-        expected = problem.few_tokens(way, few) * problem.shape[0] / few
-        # A few tokens read the whole weight: the guess is too high, by less than 3 as measured.
-        if expected / 3 > limit:
-            print(f"left out: {name} {problem.dtype}: about {expected:.0f} s a run")
+        slow = problem.too_slow(way, limit)
+        if slow:
+            print(f"left out: {name} {problem.dtype}: {slow}")
             continue
         facts = {"method": "torch", "chunk": chunk, "extra_bytes": extra_bytes(problem, way)}
         facts.update(problem.differences())

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ours through the public interface, and the rivals' modules, which lie beside the program.
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <utility>
@@ -63,15 +67,52 @@ class Ours final : public System {
   Outputs out_;
 };
 
+std::filesystem::path module_path(const std::string& name) {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() /
+         ("flce_rival_" + name + ".so");
+}
+
+// The kernel that OpenBLAS would choose, seen by a child: the choice is made once, at loading.
+std::string openblas_core() {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) return "";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    void* const module = ::dlopen(module_path("openblas").c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* const entry = module != nullptr ? ::dlsym(module, "openblas_get_corename") : nullptr;
+    const std::string core = entry != nullptr ? reinterpret_cast<char* (*)()>(entry)() : "";
+    ::_exit(::write(ends[1], core.data(), core.size()) < 0 ? 1 : 0);
+  }
+  ::close(ends[1]);
+  std::array<char, 64> text{};
+  const ssize_t size = child > 0 ? ::read(ends[0], text.data(), text.size()) : 0;
+  ::close(ends[0]);
+  if (child > 0) ::waitpid(child, nullptr, 0);
+  return {text.data(), static_cast<std::size_t>(size > 0 ? size : 0)};
+}
+
+// An OpenBLAS older than the processor may fall back to SSE3. A rival is to be at its best, so it
+// is told the kernels that the processor can run; the name in the table says which ran.
+void help_openblas() {
+#if defined(__x86_64__)
+  static const std::string core = openblas_core();
+  if (core != "Prescott" && core != "Core2" && core != "Nehalem") return;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
+    ::setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
+  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    ::setenv("OPENBLAS_CORETYPE", "Haswell", 1);
+  }
+#endif
+}
+
 // The module stays loaded to the end: a library's threads may outlive its last call.
 RivalEntry load_rival(const std::string& name, std::string& refusal) {
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  const std::string path = (folder / ("flce_rival_" + name + ".so")).string();
+  const std::string path = module_path(name).string();
   if (!std::filesystem::exists(path)) {
     refusal = "not built here (its library was not found), " + path + " is missing";
     return nullptr;
   }
+  if (name == "openblas") help_openblas();
   void* const module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) {
     refusal = ::dlerror();

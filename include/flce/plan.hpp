@@ -83,6 +83,7 @@ struct MethodReport {
   std::uint64_t peak_bytes = 0;     // inputs + outputs + extra_bytes
   double seconds = 0.0;             // roofline estimate; 0 where the device's figures are unknown
   std::array<char, 320> refusal{};  // empty: serves; else a sentence that names what would work
+  bool planned_only = false;        // `run` refuses it: an eager variant with options
 
   bool refused() const noexcept { return refusal[0] != '\0'; }
   bool operator==(const MethodReport&) const = default;

@@ -76,7 +76,7 @@ bench_all() {
   for dtype in f32 bf16; do
     bench_scaling "$dtype"
   done
-  rival_torch --shape "$small" --dtype f32,bf16 --seconds 45 --limit 20
+  rival_torch --shape "$small" --dtype f32,bf16 --seconds 45 --limit 10
 }
 
 bench_scaling() {  # bench_scaling DTYPE

@@ -27,7 +27,7 @@ Sizes sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
   s.num_chunks = std::max<std::int64_t>(ceil_div(p.tokens, s.chunk), 1);
   s.chunk_padded = round_up(s.chunk, kRowPad);
   s.state_tokens = is_fused ? s.chunk : std::max<std::int64_t>(p.tokens, 1);
-  s.stats_tokens = is_fused ? s.chunk : std::min(s.chunk, kStatsTokens);
+  s.stats_tokens = is_fused ? s.chunk : balanced_tokens(s.chunk);
   s.num_tiles = ceil_div(p.vocab, kTileVocab);
   s.hidden_padded = round_up(p.hidden, kColPad);
   s.stat_planes = 1 + (p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone ? 1 : 0) +
@@ -126,11 +126,9 @@ void book_cpu(const Problem& p, const DeviceCaps& caps, const Tiling& tiling, co
               bytes_of(std::max(s.lane_partial, s.lane_weight), caps.num_threads, s.acc_size));
 }
 
-// Measured on two Zen 5 cores (DESIGN: 448-1008 rows best, 224 costs 3-11 %, 112 19-24 %).
 Tiling preferred_cpu_tiling(const Problem& p, Method method) {
-  constexpr std::int64_t kChunk = 480;
   constexpr std::int64_t kSlab = 43 * kTileVocab;
-  Tiling tiling{method, kChunk, p.vocab};
+  Tiling tiling{method, balanced_tokens(p.tokens), p.vocab};
   if (method == Method::kNaive) tiling.chunk = std::max<std::int64_t>(p.tokens, 1);
   if (method == Method::kRecompute)
     tiling.slab = std::min(kSlab, std::max<std::int64_t>(p.vocab, 1));

@@ -59,6 +59,8 @@ Evaluation evaluate(const Scope& scope, const MethodInfo& method, std::uint64_t 
   MethodReport& report = result.report;
   report.method = method.method;
   report.gemms = method.num_gemms(scope.problem);
+  report.planned_only =
+      method.planned_only != nullptr && method.planned_only(scope.problem) != nullptr;
   refuse_for_device(scope, report.refusal);
   if (!report.refused() && method.refusal != nullptr) method.refusal(scope.problem, report.refusal);
   if (report.refused()) return result;

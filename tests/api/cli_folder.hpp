@@ -88,6 +88,8 @@ class Folder : public testing::Test {
   ~Folder() override { std::filesystem::remove_all(root_); }
 
   std::filesystem::path work() const { return root_ / "work"; }
+  // Where the command keeps figures of this machine; empty at first.
+  std::filesystem::path cache_file() const { return root_ / "cache" / "flce" / "cpu.json"; }
   std::string path(const std::string& name) const { return (work() / name).string(); }
 
   static std::string read_file(const std::filesystem::path& path) {
@@ -110,8 +112,9 @@ class Folder : public testing::Test {
   Outcome flce(const std::string& args) const {
     const std::string out = (root_ / "out").string();
     const std::string err = (root_ / "err").string();
-    const int status = std::system(("cd '" + work().string() + "' && '" FLCE_CLI "' " + args +
-                                    " >'" + out + "' 2>'" + err + "' </dev/null")
+    const std::string cache = "XDG_CACHE_HOME='" + (root_ / "cache").string() + "' ";
+    const int status = std::system(("cd '" + work().string() + "' && " + cache + "'" FLCE_CLI "' " +
+                                    args + " >'" + out + "' 2>'" + err + "' </dev/null")
                                        .c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
   }

@@ -82,57 +82,77 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+const char* const kBenchColumns[] = {
+    "problem",         "method",          "chunk",       "num_chunks",      "tokens",
+    "hidden",          "vocab",           "dtype",       "median_ms",       "min_ms",
+    "max_ms",          "predicted_ms",    "gflops",      "share_of_peak",   "ratio_to_naive",
+    "extra_bytes",     "peak_bytes",      "rss_bytes",   "predicted_bytes", "err_loss",
+    "err_grad_hidden", "err_grad_weight", "peak_gflops", "cpu_model",       "isa",
+    "threads",         "version",         "date"};
+
 TEST_F(CliBench, WritesCsvJsonAndSvg) {
   const std::string out = fine(
       "bench n64_h16_v500 f32 mean --methods naive,chunked,fused,recompute,naive-eager "
-      "--chunks 16,32,64,999 --rounds 2 --csv o.csv --json o.json --svg o.svg");
+      "--chunks 1,2,4,64 --rounds 2 --csv o.csv --json o.json --svg m.svg --svg-time t.svg");
   EXPECT_TRUE(contains(out, "GFLOP/s")) << out;
+  EXPECT_TRUE(contains(out, "measured peak")) << out;
   const std::vector<std::string> lines = split(read_file(path("o.csv")), '\n');
-  ASSERT_EQ(lines.size(), 1U + 1 + 3 * 3 + 1) << read_file(path("o.csv"));
+  ASSERT_EQ(lines.size(), 1U + 1 + 3 * 4 + 1) << read_file(path("o.csv"));
   const std::vector<std::string> columns = split(lines[0], ',');
-  for (const char* column : {"problem",
-                             "method",
-                             "chunk",
-                             "num_chunks",
-                             "tokens",
-                             "hidden",
-                             "vocab",
-                             "dtype",
-                             "extra_bytes",
-                             "used_bytes",
-                             "rss_bytes",
-                             "peak_bytes",
-                             "seconds_median",
-                             "seconds_min",
-                             "seconds_max",
-                             "gflops",
-                             "ratio_to_naive",
-                             "loss_error",
-                             "grad_hidden_error",
-                             "grad_weight_error",
-                             "cpu_model",
-                             "isa",
-                             "threads",
-                             "date"}) {
+  const Json rows = Json::parse(read_file(path("o.json")));
+  ASSERT_EQ(rows.size(), 14U);
+  EXPECT_EQ(rows[0].size(), columns.size());
+  for (const char* column : kBenchColumns) {
     EXPECT_EQ(std::count(columns.begin(), columns.end(), column), 1) << column;
+    EXPECT_TRUE(rows[0].contains(column)) << column;
   }
-  const Json json = Json::parse(read_file(path("o.json")));
-  ASSERT_EQ(json["rows"].size(), 11U);
-  for (const Json& row : json["rows"]) {
-    if (row["method"] == "naive-eager") {
-      EXPECT_TRUE(row["seconds_median"].is_null());
-      continue;
-    }
-    EXPECT_EQ(row["used_bytes"], row["extra_bytes"]) << row;
-    EXPECT_EQ(row["seconds"].size(), 2U);
-    EXPECT_GT(row["seconds_min"].get<double>(), 0.0);
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["extra_bytes"], row["predicted_bytes"]) << row;
+    EXPECT_EQ(row["peak_bytes"], row["predicted_peak_bytes"]) << row;
+    EXPECT_EQ(row["rounds"], 2);
+    EXPECT_GT(row["min_ms"].get<double>(), 0.0);
+    EXPECT_LE(row["min_ms"].get<double>(), row["max_ms"].get<double>());
+    EXPECT_GT(row["predicted_ms"].get<double>(), 0.0);
+    EXPECT_GT(row["share_of_peak"].get<double>(), 0.0);
     EXPECT_GT(row["rss_bytes"].get<std::int64_t>(), 0);
-    EXPECT_LT(row["grad_weight_error"].get<double>(), 1e-5);
+    EXPECT_LT(row["err_grad_weight"].get<double>(), 1e-5);
   }
-  const std::string svg = read_file(path("o.svg"));
-  EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
-  EXPECT_TRUE(contains(svg, "number of chunks"));
-  EXPECT_TRUE(contains(svg, "</svg>"));
+  for (const char* name : {"m.svg", "t.svg"}) {
+    const std::string svg = read_file(path(name));
+    EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
+    EXPECT_TRUE(contains(svg, "prefers-color-scheme"));
+    EXPECT_TRUE(contains(svg, "</svg>"));
+  }
+  EXPECT_TRUE(contains(read_file(path("m.svg")), "number of chunks"));
+  EXPECT_TRUE(contains(read_file(path("t.svg")), "tokens of a chunk"));
+}
+
+TEST_F(CliBench, TakesSizesFromOptionsAndPrintsRows) {
+  const Json rows = Json::parse(
+      fine("bench --tokens 40 --hidden 8 --vocab 300 --dtype bf16 --methods fused,chunked-eager "
+           "--chunk-sizes 10,40,99 --rounds 1 --no-rss --json"));
+  ASSERT_EQ(rows.size(), 4U);  // a chunk of 99 is one of 40
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["tokens"], 40);
+    EXPECT_EQ(row["dtype"], "bf16");
+    EXPECT_EQ(row["chunk"].get<int>() * row["num_chunks"].get<int>(), 40);
+    EXPECT_EQ(row["extra_bytes"], row["predicted_bytes"]) << row;
+    EXPECT_TRUE(row["rss_bytes"].is_null());
+    EXPECT_TRUE(row["ratio_to_naive"].is_null());
+  }
+  const std::string csv =
+      fine("bench n9_h4_v20 --rounds 1 --no-rss --no-error --methods fused --csv -");
+  EXPECT_EQ(csv.rfind("problem,method,", 0), 0U) << csv;
+  EXPECT_EQ(split(csv, '\n').size(), 2U) << csv;
+}
+
+TEST_F(CliBench, EagerVariantsWithOptionsArePredictedOnly) {
+  const Json rows = Json::parse(
+      fine("bench n40_h8_v300 f32 softcap=5 --methods naive-eager --rounds 1 --no-rss --json"));
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["predicted_bytes"], 40 * 300 * 12);
+  EXPECT_TRUE(rows[0]["median_ms"].is_null());
+  EXPECT_TRUE(rows[0]["extra_bytes"].is_null());
 }
 
 TEST_F(CliBench, SamplesTokensOfLargeProblemsAndShowsRefusals) {
@@ -150,6 +170,11 @@ TEST_F(CliBench, RefusesWrongOptions) {
   expect_refused("bench n8_h4_v9 --chunks 0", {"chunks"});
   expect_refused("bench n8_h4_v9 --rounds 0", {"rounds"});
   expect_refused("bench n8_h4", {"n8_h4"});
+  expect_refused("bench n8_h4_v9 --tokens 7", {"--tokens 7", "8", "leave out"});
+  expect_refused("bench n8_h4_v9 bf16 --dtype f32", {"--dtype f32", "bf16"});
+  expect_refused("bench --chunks 2 --chunk-sizes 4", {"--chunks", "--chunk-sizes"});
+  expect_refused("bench --json n8_h4_v9", {"--json n8_h4_v9", ".json"});
+  expect_refused("bench n8_h4_v9 --csv - --json -", {"stdout"});
 }
 
 class CliTrain : public Folder {

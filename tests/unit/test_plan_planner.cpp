@@ -82,6 +82,24 @@ TEST(Planner, TakesTheMethodAndChunkAskedFor) {
       liger_rule(2000, 64, 5000).chunk);
 }
 
+// Equal chunks of about 512 tokens in whole panels: a ragged last one would cost like any other.
+TEST(Planner, CutsTokensIntoEqualChunksOnTheCpu) {
+  for (const auto& [tokens, chunk, count] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                             {500, 500, 1},
+                                             {512, 512, 1},
+                                             {767, 767, 1},
+                                             {768, 384, 2},
+                                             {1024, 516, 2},
+                                             {2000, 504, 4},
+                                             {2048, 516, 4},
+                                             {16384, 516, 32}}) {
+    const Plan p = plan(problem_by(fmt::format("n{}_h64_v5000 f32 mean", tokens)), fixed_cpu(),
+                        {.method = Method::kFused});
+    EXPECT_EQ(p.chunk, chunk) << tokens;
+    EXPECT_EQ(p.num_chunks, count) << tokens;
+  }
+}
+
 TEST(Planner, NeverChoosesAnEagerMethodByItself) {
   const Plan all = plan_report(problem_by(kProblem), fixed_cpu());
   const std::uint64_t eager = report_of(all, Method::kNaiveEager).extra_bytes;

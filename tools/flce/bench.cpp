@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `flce bench`: the methods side by side on one problem. Bytes predicted and measured, times of
-// interleaved rounds, errors against float64; as a table, CSV, JSON and an SVG plot.
+// interleaved rounds and their share of the measured peak, errors against float64; as a table, CSV,
+// JSON and SVG plots.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench_input.hpp"
 #include "bench_measure.hpp"
 #include "bench_report.hpp"
 #include "bench_svg.hpp"
@@ -24,18 +26,25 @@ namespace {
 constexpr const char* kFooter =
     "Examples:\n"
     "  flce bench\n"
-    "  flce bench n2048_h1024_v32000 bf16 mean --rounds 9\n"
-    "  flce bench n4096_h256_v32000 f32 mean --chunks 64,128,256,512,1024 --svg memory.svg\n"
-    "  flce bench n1024_h512_v128256 f32 mean --methods naive,fused,naive-eager --csv out.csv\n"
-    "naive-eager and chunked-eager are what common PyTorch code keeps; they are predicted, not "
-    "run.\n"
+    "  flce bench --tokens 2048 --hidden 1024 --vocab 32000 --dtype bf16 --rounds 9\n"
+    "  flce bench n4096_h256_v32000 f32 mean --chunks 1,2,4,8,16,32 --svg memory.svg\n"
+    "  flce bench --tokens 2048 --methods fused --chunk-sizes 128,256,512 --svg-time time.svg\n"
+    "  flce bench n1024_h512_v32000 f32 --methods naive,fused,naive-eager,chunked-eager --json\n"
+    "--chunks counts chunks, --chunk-sizes the token rows of one. naive-eager and chunked-eager "
+    "are\n"
+    "what common PyTorch code keeps and rounds; with options of the loss they are predicted only.\n"
     "Each method's resident set is measured in a process of its own. Times are of interleaved\n"
-    "rounds after a warm-up, on random data. Exit code: 0 fine, 2 wrong usage or input.";
+    "rounds after a warm-up, on random data; the peak is measured in the same rounds.\n"
+    "Exit code: 0 fine, 2 wrong usage or input.";
+
+// As a file name it means stdout.
+constexpr const char* kStdout = "-";
 
 struct BenchOptions {
-  std::vector<std::string> words;
+  BenchProblem problem;
   std::vector<std::string> methods;
-  std::vector<std::int64_t> chunks;
+  std::vector<std::int64_t> chunks;       // numbers of chunks
+  std::vector<std::int64_t> chunk_sizes;  // token rows
   std::int64_t rounds = 5;
   std::int64_t warmup = 1;
   DataSettings data;
@@ -45,6 +54,7 @@ struct BenchOptions {
   std::string csv;
   std::string json;
   std::string svg;
+  std::string svg_time;
   DeviceChoice device;
 };
 
@@ -63,23 +73,33 @@ std::vector<Method> methods_of(const BenchOptions& options, const PlanRequest& r
   return {Method::kNaive, Method::kChunked, Method::kFused, Method::kRecompute};
 }
 
-// What a plot needs to show a curve: N, N/2, ..., at most seven chunk sizes.
+// What a plot needs to show a curve: 1, 2, 4, ..., at most seven numbers of chunks.
 std::vector<std::int64_t> chunk_sweep(std::int64_t tokens) {
-  std::vector<std::int64_t> chunks;
-  for (std::int64_t parts = 1; parts <= 64 && (parts == 1 || tokens / parts >= 16); parts *= 2) {
-    chunks.push_back(std::max<std::int64_t>(1, (tokens + parts - 1) / parts));
+  std::vector<std::int64_t> counts{1};
+  while (counts.back() < 64 && tokens / (2 * counts.back()) >= 16) {
+    counts.push_back(2 * counts.back());
   }
-  return chunks;
+  return counts;
+}
+
+std::vector<std::int64_t> chunk_rows(const BenchOptions& options, const ProblemText& text) {
+  const std::int64_t tokens = text.problem.tokens;
+  if (!options.chunk_sizes.empty()) return options.chunk_sizes;
+  const bool is_plotted = !options.svg.empty() || !options.svg_time.empty();
+  std::vector<std::int64_t> counts = options.chunks;
+  if (counts.empty() && is_plotted && text.request.chunk == 0) counts = chunk_sweep(tokens);
+  std::vector<std::int64_t> rows;
+  for (const std::int64_t count : counts) {
+    rows.push_back(std::max<std::int64_t>(1, tokens / count + (tokens % count != 0 ? 1 : 0)));
+  }
+  return rows;
 }
 
 BenchSettings settings_of(const BenchOptions& options) {
   BenchSettings settings;
-  settings.text = parse_problem(joined(options.words, " "));
+  settings.text = problem_text_of(options.problem);
   settings.methods = methods_of(options, settings.text.request);
-  settings.chunks = options.chunks;
-  if (settings.chunks.empty() && !options.svg.empty() && settings.text.request.chunk == 0) {
-    settings.chunks = chunk_sweep(settings.text.problem.tokens);
-  }
+  settings.chunks = chunk_rows(options, settings.text);
   settings.rounds = options.rounds;
   settings.warmup = options.warmup;
   settings.data = options.data;
@@ -90,11 +110,30 @@ BenchSettings settings_of(const BenchOptions& options) {
   return settings;
 }
 
+// Before the work, not after it.
+void check_outputs(const BenchOptions& options) {
+  const std::string& json = options.json;
+  const bool looks_right = json.empty() || json == kStdout || json.find('.') != std::string::npos;
+  if (!looks_right) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--json {}: a file's name ends in .json; alone, --json prints to stdout "
+                    "and stands last (or is written --json -)",
+                    json));
+  }
+  if (json == kStdout && options.csv == kStdout) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--json and --csv both want stdout; give one of them a file name");
+  }
+  if (json != kStdout) require_writable("--json", json);
+  if (options.csv != kStdout) require_writable("--csv", options.csv);
+  require_writable("--svg", options.svg);
+  require_writable("--svg-time", options.svg_time);
+}
+
 int bench(const BenchOptions& options) {
   const BenchSettings settings = settings_of(options);
-  require_writable("--csv", options.csv);
-  require_writable("--json", options.json);
-  require_writable("--svg", options.svg);
+  check_outputs(options);
   Progress progress("bench");
   const BenchResult result =
       run_bench(settings, [&](std::int64_t done, std::int64_t all, const std::string& what) {
@@ -102,16 +141,59 @@ int bench(const BenchOptions& options) {
       });
   progress.clear();
   const Machine machine = machine_facts(settings.caps);
-  write_out(bench_table(result, machine));
-  const auto write = [](const std::string& path, const std::string& text) {
+  const bool is_quiet = options.json == kStdout || options.csv == kStdout;
+  if (!is_quiet) write_out(bench_table(result, machine));
+  const auto write = [&](const std::string& path, const auto& make_text) {
     if (path.empty()) return;
-    io::write_text_atomic(path, text);
-    write_out(fmt::format("wrote {}\n", path));
+    if (path == kStdout) return write_out(make_text());
+    io::write_text_atomic(path, make_text());
+    if (!is_quiet) write_out(fmt::format("wrote {}\n", path));
   };
-  write(options.csv, bench_csv(result, machine));
-  write(options.json, bench_json(result, machine).dump(2) + "\n");
-  write(options.svg, bench_svg(result, machine));
+  write(options.csv, [&] { return bench_csv(result, machine); });
+  write(options.json, [&] { return bench_json(result, machine).dump(2) + "\n"; });
+  write(options.svg, [&] { return memory_svg(result, machine); });
+  write(options.svg_time, [&] { return time_svg(result, machine); });
   return 0;
+}
+
+void add_measure_options(CLI::App& command, BenchOptions& options) {
+  command
+      .add_option("--methods", options.methods,
+                  "Such as naive,chunked,fused,recompute,naive-eager,chunked-eager")
+      ->delimiter(',');
+  CLI::Option* chunks =
+      command.add_option("--chunks", options.chunks, "Numbers of chunks, such as 1,2,4,8")
+          ->delimiter(',')
+          ->check(more_than_zero());
+  command
+      .add_option("--chunk-sizes", options.chunk_sizes, "Token rows of a chunk, such as 64,128,256")
+      ->delimiter(',')
+      ->check(more_than_zero())
+      ->excludes(chunks);
+  command.add_option("--rounds", options.rounds, "Timed rounds")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command.add_option("--warmup", options.warmup, "Rounds before them")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  command.add_option("--seed", options.data.seed, "Seed of the random data")->capture_default_str();
+  command.add_option("--data", options.data_kind, fmt::format("One of {}", kDataKindNames))
+      ->capture_default_str();
+  command.add_flag("--no-rss", options.no_rss, "Do not measure the resident set");
+  command.add_flag("--no-error", options.no_error, "Do not measure errors");
+}
+
+void add_output_options(CLI::App& command, BenchOptions& options) {
+  command.add_option("--csv", options.csv, "Write a CSV file ('-': print it)")->type_name("FILE");
+  command
+      .add_option("--json", options.json, "Write a JSON file; without FILE, print a list of rows")
+      ->expected(0, 1)
+      ->default_str(kStdout)
+      ->type_name("FILE");
+  command.add_option("--svg", options.svg, "Plot the peak memory against the number of chunks")
+      ->type_name("FILE");
+  command.add_option("--svg-time", options.svg_time, "Plot the time against the size of a chunk")
+      ->type_name("FILE");
 }
 
 }  // namespace
@@ -119,31 +201,9 @@ int bench(const BenchOptions& options) {
 Command add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measure the methods side by side");
   const auto options = std::make_shared<BenchOptions>();
-  options->words = {"n1024_h256_v32000", "f32", "mean"};
-  command->add_option("problem", options->words, "A problem text")
-      ->type_name("TEXT")
-      ->capture_default_str();
-  command->add_option("--methods", options->methods, "Such as naive,chunked,fused,recompute")
-      ->delimiter(',');
-  command->add_option("--chunks", options->chunks, "Token rows of a chunk, such as 64,128,256")
-      ->delimiter(',')
-      ->check(more_than_zero());
-  command->add_option("--rounds", options->rounds, "Timed rounds")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  command->add_option("--warmup", options->warmup, "Rounds before them")
-      ->check(CLI::Range(0, 100000))
-      ->capture_default_str();
-  command->add_option("--seed", options->data.seed, "Seed of the random data")
-      ->capture_default_str();
-  command->add_option("--data", options->data_kind, fmt::format("One of {}", kDataKindNames))
-      ->capture_default_str();
-  command->add_flag("--no-rss", options->no_rss, "Do not measure the resident set");
-  command->add_flag("--no-error", options->no_error, "Do not measure errors");
-  command->add_option("--csv", options->csv, "Write a CSV file")->type_name("FILE");
-  command->add_option("--json", options->json, "Write a JSON file")->type_name("FILE");
-  command->add_option("--svg", options->svg, "Plot the extra memory against the number of chunks")
-      ->type_name("FILE");
+  add_bench_problem(*command, options->problem);
+  add_measure_options(*command, *options);
+  add_output_options(*command, *options);
   add_device_options(*command, options->device);
   command->footer(kFooter);
   return {command, [options] { return bench(*options); }};

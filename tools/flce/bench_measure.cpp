@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -24,31 +25,32 @@ struct Variant {
   Plan plan;
 };
 
-bool is_eager(Method method) {
-  return method == Method::kNaiveEager || method == Method::kChunkedEager;
-}
-
-// A method's line in the planner's report. Eager variants can be planned and not run.
-Variant plan_variant(const BenchSettings& settings, Method method, std::int64_t chunk) {
+PlanRequest request_of(const BenchSettings& settings, Method method, std::int64_t chunk) {
   PlanRequest request = settings.text.request;
   request.method = method;
   request.chunk = chunk;
+  return request;
+}
+
+MethodReport report_of(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
+  return plan_report(problem, caps, request).methods[static_cast<std::size_t>(request.method) - 1];
+}
+
+// A method's line in the planner's report.
+Variant plan_variant(const BenchSettings& settings, Method method, std::int64_t chunk) {
+  const PlanRequest request = request_of(settings, method, chunk);
+  const MethodReport report = report_of(settings.text.problem, settings.caps, request);
   Variant variant;
-  const Plan report = plan_report(settings.text.problem, settings.caps, request);
-  for (const MethodReport& seen : report.methods) {
-    if (seen.method != method) continue;
-    variant.row.method = method;
-    variant.row.chunk = seen.chunk;
-    variant.row.num_chunks = seen.num_chunks;
-    variant.row.gemms = seen.gemms;
-    variant.row.workspace_bytes = seen.workspace_bytes;
-    variant.row.saved_bytes = seen.saved_bytes;
-    variant.row.extra_bytes = seen.extra_bytes;
-    variant.row.peak_bytes = seen.peak_bytes;
-    variant.row.refused = seen.refusal.data();
-  }
-  variant.row.runnable = !is_eager(method) && variant.row.refused.empty();
-  if (variant.row.runnable) variant.plan = plan(settings.text.problem, settings.caps, request);
+  BenchRow& row = variant.row;
+  row.method = method;
+  row.chunk = report.chunk;
+  row.num_chunks = report.num_chunks;
+  row.gemms = report.gemms;
+  row.predicted_bytes = report.extra_bytes;
+  row.predicted_peak_bytes = report.peak_bytes;
+  row.refused = report.refusal.data();
+  row.runnable = row.refused.empty() && !report.planned_only;
+  if (row.runnable) variant.plan = plan(settings.text.problem, settings.caps, request);
   return variant;
 }
 
@@ -127,27 +129,53 @@ class SharedMemory {
   Workspace saved_;
 };
 
+double seconds_of(const std::function<void()>& work) {
+  const Clock::time_point start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void execute_variant(Variant& variant, const ProblemData& data, const OutputTensors& outputs,
+                     SharedMemory& memory, bool is_timed) {
+  load_starts(data, outputs);
+  RunReport report;
+  const double seconds = seconds_of([&] { report = memory.execute(variant.plan, data, outputs); });
+  BenchRow& row = variant.row;
+  row.extra_bytes =
+      static_cast<std::int64_t>(report.workspace_high_water + report.saved_high_water);
+  row.peak_bytes = row.extra_bytes + static_cast<std::int64_t>(data.input_bytes());
+  for (const io::TensorView& output : outputs.tensors()) {
+    row.peak_bytes += static_cast<std::int64_t>(output.bytes.size());
+  }
+  const Outputs& views = outputs.views();
+  if (views.loss.size > 0) row.loss = load_number(views.loss.dtype, views.loss.data, 0);
+  if (is_timed) row.seconds.push_back(seconds);
+}
+
 // One round after the other, all variants in each, so that a slow minute of the machine hits all.
+// The yardstick is measured with every round, for the machine's clock changes, too.
 void time_rounds(const BenchSettings& settings, const ProblemData& data,
                  const OutputTensors& outputs, SharedMemory& memory, std::vector<Variant>& variants,
-                 const std::function<void(std::string)>& advance) {
+                 CpuFigures& figures, const std::function<void(std::string)>& advance) {
   for (std::int64_t round = -settings.warmup; round < settings.rounds; ++round) {
     for (Variant& variant : variants) {
       if (!variant.row.runnable) continue;
       advance(fmt::format("{} chunk {}", name_of(variant.row.method), variant.row.chunk));
-      load_starts(data, outputs);
-      const Clock::time_point start = Clock::now();
-      const RunReport report = memory.execute(variant.plan, data, outputs);
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      variant.row.used_bytes = report.workspace_high_water + report.saved_high_water;
-      variant.row.measured = true;
-      const Outputs& views = outputs.views();
-      if (views.loss.size > 0) {
-        variant.row.loss = load_number(views.loss.dtype, views.loss.data, 0);
-      }
-      if (round >= 0) variant.row.seconds.push_back(seconds);
+      execute_variant(variant, data, outputs, memory, round >= 0);
     }
+    figures.matmul_flops =
+        std::max(figures.matmul_flops,
+                 measure_matmul_flops(settings.text.problem.dtype, settings.caps.num_threads));
   }
+}
+
+// The time that the plan expects of a machine with these figures.
+void predict(const BenchSettings& settings, const CpuFigures& figures, BenchRow& row) {
+  DeviceCaps caps = settings.caps;
+  caps.matmul_flops = figures.matmul_flops;
+  caps.bandwidth_bytes = figures.bandwidth_bytes;
+  const PlanRequest request = request_of(settings, row.method, row.chunk);
+  row.predicted_seconds = report_of(settings.text.problem, caps, request).seconds;
 }
 
 void measure_errors(const BenchSettings& settings, ProblemData& data, const OutputTensors& outputs,
@@ -190,6 +218,11 @@ double BenchRow::gflops(const Problem& problem) const {
          static_cast<double>(problem.vocab) / seconds_median();
 }
 
+double BenchResult::share_of_peak(const BenchRow& row) const {
+  const double gflops = row.gflops(problem);
+  return gflops < 0.0 || figures.matmul_flops <= 0.0 ? -1.0 : gflops * 1e9 / figures.matmul_flops;
+}
+
 double BenchResult::ratio_to_naive(const BenchRow& row) const {
   for (const BenchRow& other : rows) {
     if (other.method != Method::kNaive || other.seconds.empty() || row.seconds.empty()) continue;
@@ -204,10 +237,10 @@ BenchResult run_bench(const BenchSettings& settings, const BenchProgress& on_pro
                                               [](const Variant& v) { return v.row.runnable; });
   const std::int64_t passes = settings.warmup + settings.rounds + (settings.measure_rss ? 1 : 0) +
                               (settings.measure_error ? 1 : 0);
-  const std::int64_t all = 1 + runnable * passes + (settings.measure_error ? 1 : 0);
+  const std::int64_t all = 2 + runnable * passes + (settings.measure_error ? 1 : 0);
   std::int64_t done = 0;
   const auto advance = [&](const std::string& what) { on_progress(done++, all, what); };
-  BenchResult result{settings.text.problem, {}, settings.rounds, 0};
+  BenchResult result{settings.text.problem, {}, {}, settings.rounds, 0};
   advance("random data");
   if (runnable > 0) {
     ProblemData data(settings.text.problem, settings.data);
@@ -218,12 +251,17 @@ BenchResult run_bench(const BenchSettings& settings, const BenchProgress& on_pro
     }
     const OutputTensors outputs(settings.text.problem);
     SharedMemory memory(variants);
-    time_rounds(settings, data, outputs, memory, variants, advance);
+    advance("the processor's peak");
+    result.figures = measure_cpu(settings.text.problem.dtype, settings.caps.num_threads);
+    time_rounds(settings, data, outputs, memory, variants, result.figures, advance);
     if (settings.measure_error) {
       measure_errors(settings, data, outputs, memory, variants, result, advance);
     }
   }
-  for (Variant& variant : variants) result.rows.push_back(std::move(variant.row));
+  for (Variant& variant : variants) {
+    if (variant.row.refused.empty()) predict(settings, result.figures, variant.row);
+    result.rows.push_back(std::move(variant.row));
+  }
   return result;
 }
 

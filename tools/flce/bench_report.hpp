@@ -22,6 +22,7 @@ Machine machine_facts(const DeviceCaps& caps);
 
 std::string bench_table(const BenchResult& result, const Machine& machine);
 std::string bench_csv(const BenchResult& result, const Machine& machine);
+// A list of rows with the columns of the CSV file.
 nlohmann::ordered_json bench_json(const BenchResult& result, const Machine& machine);
 
 }  // namespace flce::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Extra memory against the number of chunks as an SVG file: the plateau of `chunked`, the fall of
-// `fused` and `recompute`, and `naive` as a level line. Lines are predicted, dots are measured.
+// The two plots of `flce bench`. Memory against the number of chunks: the plateau of `chunked`, the
+// fall of `fused` and `recompute`, `naive` as a level line. Time against the chunk's size: what a
+// small chunk costs.
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@
 
 namespace flce::cli {
 
-std::string bench_svg(const BenchResult& result, const Machine& machine);
+std::string memory_svg(const BenchResult& result, const Machine& machine);
+std::string time_svg(const BenchResult& result, const Machine& machine);
 
 }  // namespace flce::cli

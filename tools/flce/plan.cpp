@@ -22,8 +22,9 @@ constexpr const char* kFooter =
   flce plan "n8192_h4096_v128256 bf16 mean grad_weight=f32 method=fused budget=1GB"
 
 extra is what a method holds beyond inputs and gradients; peak is all three. The eager methods are
-what PyTorch code keeps, for comparison. A plan for a CUDA card needs no card. Exit codes: 0 fine, 2 wrong usage or input, also a budget that is too small (the
-message names the smallest one that works).)";
+what PyTorch code keeps, for comparison. A plan for a CUDA card needs no card. Exit codes: 0 fine, 2
+wrong usage or input, also a budget that is too small (the message names the smallest one that
+works).)";
 
 // What does not fit into 64 bits counts as the largest number there is.
 std::uint64_t bytes(std::int64_t rows, std::int64_t cols, std::int64_t element) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string_view>
 
+#include "calibration.hpp"
 #include "common.hpp"
 #include "io/model_config.hpp"
 
@@ -185,7 +186,7 @@ void read_device(const PlanOptions& o, PlanQuestion& question) {
     std::copy(kName.begin(), kName.end(), caps.name.begin());
     question.at_hand = false;
   } else {
-    caps = cpu_caps();
+    caps = calibrated(cpu_caps(), question.problem.dtype);
     // Without --device cpu the question is how many bytes it takes, not whether it fits here.
     if (device.automatic) caps.memory_bytes = 0;
   }

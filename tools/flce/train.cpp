@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "calibration.hpp"
 #include "commands.hpp"
 #include "common.hpp"
 #include "run_shared.hpp"
@@ -145,9 +146,9 @@ int train_once(const TrainOptions& options, const Corpus& corpus) {
 
 void finish_settings(TrainOptions& options) {
   LossSettings& loss = options.settings.loss;
-  loss.caps = caps_of_choice(options.device);
-  loss.request.method = method_of(options.method);
   loss.dtype = dtype_of(options.dtype);
+  loss.caps = calibrated(caps_of_choice(options.device), loss.dtype);
+  loss.request.method = method_of(options.method);
   if (loss.dtype != Dtype::kF32 && loss.dtype != Dtype::kBF16 && loss.dtype != Dtype::kF16) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--dtype {}: the model trains in f32, bf16 or f16", options.dtype));

@@ -67,6 +67,14 @@ const io::Tensor* ProblemData::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+std::uint64_t ProblemData::input_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors_) {
+    if (name.find("_start") == std::string::npos) bytes += tensor.view().bytes.size();
+  }
+  return bytes;
+}
+
 void ProblemData::make_matrices(const DataSettings& settings) {
   const Problem& p = problem_;
   io::Tensor& hidden = add("hidden", p.dtype, {p.tokens, p.hidden});

@@ -40,6 +40,8 @@ class ProblemData {
   const Inputs& inputs() const noexcept { return inputs_; }
   // Null if the problem has no such input: "bias", ..., "grad_weight_start", "grad_bias_start".
   const io::Tensor* find(const std::string& name) const;
+  // Memory of all inputs; starting values are none.
+  std::uint64_t input_bytes() const;
   // Values of such an input, empty if there is none.
   std::vector<double> values(const std::string& name) const;
   std::vector<std::int64_t> targets() const;
