@@ -67,38 +67,44 @@ void peak(benchmark::State& state, const Table& table) {
   set_flops(state, static_cast<double>(kRounds * table.flops_per_round));
 }
 
+// A word of the sum holds one term, or two in bf16.
 void multiply(benchmark::State& state, const Table& table) {
+  const std::int64_t words = table.words_of(kDepth);
   const std::vector<float> left = packed_memory(kTileTokens, kDepth);
   const std::vector<float> right = packed_memory(kTileVocab, kDepth);
   std::vector<float> tile(static_cast<std::size_t>(kTileTokens * kTileVocab));
   for (auto _ : state) {
-    table.multiply({kTileTokens, kTileVocab, kDepth, left.data(), right.data(), tile.data(),
+    table.multiply({kTileTokens, kTileVocab, words, left.data(), right.data(), tile.data(),
                     kTileVocab, false});
     benchmark::ClobberMemory();
   }
   set_flops(state, 2.0 * kTileTokens * kTileVocab * kDepth);
 }
 
+// Whose rows lie along the sum.
 void pack_rows(benchmark::State& state, const Table& table, Dtype dtype, bool left) {
   const std::int64_t rows = left ? kTileTokens : kTileVocab;
   const Values source(dtype, rows * kDepth);
   std::vector<float> packed = packed_memory(rows, kDepth);
   for (auto _ : state) {
-    table.pack_rows({source.data(), kDepth, rows, kDepth}, dtype,
-                    left ? table.left_width : table.right_width, packed.data());
+    (left ? table.pack_left : table.pack_right)({source.data(), kDepth, rows, kDepth}, dtype,
+                                                packed.data());
     benchmark::ClobberMemory();
   }
-  set_bytes(state, rows * kDepth * size_of(dtype), rows * kDepth * 4);
+  set_bytes(state, rows * kDepth * size_of(dtype), rows * table.words_of(kDepth) * 4);
 }
 
+// Whose columns lie along the sum.
 void pack_cols(benchmark::State& state, const Table& table, Dtype dtype) {
   const Values source(dtype, kTileVocab * kDepth);
   std::vector<float> packed = packed_memory(kTileVocab, kTileVocab);
   for (auto _ : state) {
-    table.pack_cols({source.data(), kDepth, kTileVocab, kTileVocab, nullptr}, dtype, packed.data());
+    table.pack_right_cols({source.data(), kDepth, kTileVocab, kTileVocab, nullptr}, dtype,
+                          packed.data());
     benchmark::ClobberMemory();
   }
-  set_bytes(state, kTileVocab * kTileVocab * size_of(dtype), kTileVocab * kTileVocab * 4);
+  set_bytes(state, kTileVocab * kTileVocab * size_of(dtype),
+            kTileVocab * table.words_of(kTileVocab) * 4);
 }
 
 // The tile holds products on entry and logits on return: without a map they are the same numbers.
@@ -128,6 +134,7 @@ void pack_gradient(benchmark::State& state, const Table& table, Dtype kept, bool
   cpu::RowCoefficients<float> row{};
   row.max = 0.5F;
   row.a = row.q = 0.01F;
+  row.scale = 1.0F;
   row.inverse_temperature = 1.0F;
   row.active = true;
   row.target = -1;
@@ -136,6 +143,7 @@ void pack_gradient(benchmark::State& state, const Table& table, Dtype kept, bool
   block.kept = exponentials.data();
   block.kept_stride = kTileVocab;
   block.kept_dtype = kept;
+  block.is_apart = table.terms > 1;
   block.rows = rows.data();
   block.tile_max = tile_max.data();
   block.tile_stride = 1;
@@ -152,7 +160,9 @@ void pack_gradient(benchmark::State& state, const Table& table, Dtype kept, bool
     }
     benchmark::ClobberMemory();
   }
-  set_bytes(state, kTileTokens * kTileVocab * size_of(kept), kTileTokens * kTileVocab * 4);
+  const std::int64_t words = by_token ? kTileTokens * table.words_of(kTileVocab)
+                                      : kTileVocab * table.words_of(kTileTokens);
+  set_bytes(state, kTileTokens * kTileVocab * size_of(kept), words * 4);
 }
 
 template <typename Body>
@@ -165,12 +175,13 @@ void add_table(const Table& table) {
   add(isa + "peak", [&](benchmark::State& s) { peak(s, table); });
   add(isa + "multiply", [&](benchmark::State& s) { multiply(s, table); });
   for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
+    if (table.terms > 1 && dtype == Dtype::kF32) continue;  // these tables serve bf16 alone
     const std::string end = std::string("/") + name_of(dtype);
-    add(isa + "pack_rows_left" + end,
+    add(isa + "pack_left" + end,
         [&table, dtype](benchmark::State& s) { pack_rows(s, table, dtype, true); });
-    add(isa + "pack_rows_right" + end,
+    add(isa + "pack_right" + end,
         [&table, dtype](benchmark::State& s) { pack_rows(s, table, dtype, false); });
-    add(isa + "pack_cols" + end,
+    add(isa + "pack_right_cols" + end,
         [&table, dtype](benchmark::State& s) { pack_cols(s, table, dtype); });
     add(isa + "tile_row" + end,
         [&table, dtype](benchmark::State& s) { tile_row(s, table, dtype); });
@@ -190,6 +201,7 @@ void add_tables() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     add_table(cpu::avx512_kernels<float>());
+    if (__builtin_cpu_supports("avx512bf16")) add_table(cpu::avx512bf16_kernels());
   }
 #endif
 }
