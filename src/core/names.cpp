@@ -16,23 +16,12 @@ constexpr std::array kMethodNames{"auto",      "naive",       "chunked",      "f
                                   "recompute", "naive-eager", "chunked-eager"};
 constexpr std::array kReductionNames{"none", "sum", "mean"};
 constexpr std::array kDeviceNames{"cpu", "cuda"};
-constexpr std::array kSlotNames{"row_state",
-                                "coefficients",
-                                "reduction",
-                                "kept",
-                                "tile_max",
-                                "tile_stats",
-                                "hidden_packed",
-                                "hidden_by_token",
-                                "grad_hidden_acc",
-                                "grad_weight_acc",
-                                "grad_bias_acc",
-                                "bias",
-                                "class_weight",
-                                "gradient_packed",
-                                "weight_packed",
-                                "topk",
-                                "thread_scratch"};
+constexpr std::array kSlotNames{
+    "row_state",       "coefficients",    "reduction",     "kept",
+    "tile_max",        "tile_stats",      "hidden_packed", "hidden_by_token",
+    "grad_hidden_acc", "grad_weight_acc", "grad_bias_acc", "bias",
+    "class_weight",    "gradient_packed", "weight_packed", "topk",
+    "thread_scratch"};
 static_assert(kSlotNames.size() == kNumSlots);
 static_assert(kMethodNames.size() == kNumMethods);
 

@@ -72,9 +72,9 @@ void book_gradients(const Problem& p, const Tiling& tiling, const Sizes& s, Ledg
   const bool sums_over_slabs = tiling.method == Method::kRecompute;
   if (p.wants.grad_hidden) {
     const Lifetime here{Stage::kGradHidden, Stage::kGradHidden};
-    const std::uint64_t sums =
-        sums_over_slabs ? bytes_of(p.tokens + kRowPad, s.hidden_padded, s.acc_size)
-                        : bytes_of(s.chunk_padded, s.sum_cols, s.acc_size);
+    const std::uint64_t sums = sums_over_slabs
+                                   ? bytes_of(p.tokens + kRowPad, s.hidden_padded, s.acc_size)
+                                   : bytes_of(s.chunk_padded, s.sum_cols, s.acc_size);
     ledger.book(Slot::kGradHiddenAcc, sums, sums_over_slabs ? kAlways : here);
     ledger.book(Slot::kGradientPacked,
                 bytes_of(kSumBuffers * s.chunk_padded, kSumBlock, s.acc_size), here);

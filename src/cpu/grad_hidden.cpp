@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// grad_hidden = logit gradient . weight. The sum runs over the vocabulary in blocks. Packing a block
-// (the gradient is made from what was kept, while packing) and multiplying it are tasks of one
-// queue, in the order pack 0, pack 1, multiply 0, pack 2, multiply 1, ...: what a task waits for was
-// queued a whole stage earlier and is done as a rule, so no thread stands at a barrier.
+// grad_hidden = logit gradient . weight. The sum runs over the vocabulary in blocks. Packing a
+// block (the gradient is made from what was kept, while packing) and multiplying it are tasks of
+// one queue, in the order pack 0, pack 1, multiply 0, pack 2, multiply 1, ...: what a task waits
+// for was queued a whole stage earlier and is done as a rule, so no thread stands at a barrier.
 #include <array>
 #include <atomic>
 
@@ -44,7 +44,7 @@ struct Product {
 
 template <typename Acc>
 void pack_gradient(const Product<Acc>& product, std::int64_t i, std::int64_t task) {
-  const Range rows = Pieces(product.tokens.size(), kRowPad)[task];
+  const Range rows = Pieces(product.tokens.size(), kPackTokens)[task];
   const Range block = product.block(i);
   if (block.size() == 0) return;
   product.kernel.pack_gradient_by_token(
@@ -61,8 +61,7 @@ void pack_weight(const Product<Acc>& product, std::int64_t i, std::int64_t task)
   product.kernel.pack_right_cols(
       {static_cast<const std::byte*>(weight.data) + at * size_of(weight.dtype), weight.row_stride,
        block.size(), cols.size(), nullptr},
-      weight.dtype,
-      product.weight_packed(i) + cols.begin * product.kernel.words_of(block.size()));
+      weight.dtype, product.weight_packed(i) + cols.begin * product.kernel.words_of(block.size()));
 }
 
 template <typename Acc>
@@ -96,7 +95,7 @@ template <typename Acc>
 void sum_blocks(const Product<Acc>& product) {
   const std::int64_t num_blocks = Pieces(product.vocab.size(), kSumBlock).count();
   const std::int64_t num_strips = ceil_div(product.hidden.size(), kStrip);
-  const std::int64_t num_groups = ceil_div(product.tokens.size(), kRowPad);
+  const std::int64_t num_groups = ceil_div(product.tokens.size(), kPackTokens);
   const std::int64_t num_packs = num_groups + num_strips;
   const std::int64_t num_products = ceil_div(product.tokens.size(), kSumTokens) * num_strips;
   const std::int64_t per_stage = num_packs + num_products;
@@ -179,11 +178,9 @@ void run(const Step& step, Range tokens, Range vocab, std::int64_t kept_row, Tur
     // overwrites).
     const std::int64_t stride = sums_over_slabs ? sizes.hidden_padded : sizes.sum_cols;
     Acc* at = sums_over_slabs ? sums + tokens.begin * stride + strips[i].begin : sums;
-    const Product<Acc> product{memory, kernels<Acc>(step.problem()),
-                               gradient, tokens,
-                               vocab,    strips[i],
-                               at,       stride,
-                               !turn.first};
+    const Product<Acc> product{
+        memory,     kernels<Acc>(step.problem()), gradient, tokens, vocab, strips[i], at, stride,
+        !turn.first};
     sum_blocks(product);
     if (turn.last) store(product);
   }

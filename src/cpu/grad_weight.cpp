@@ -72,8 +72,8 @@ void add_row(const Product<Acc>& product, const Acc* values, std::int64_t count,
              void* sums) {
   const Turn turn = product.turn;
   const WeightSum kind = product.memory.sizes().weight_sum;
-  const bool adds_out = turn.first ? product.step.problem().accumulate_grad_weight
-                                   : kind == WeightSum::kDirect;
+  const bool adds_out =
+      turn.first ? product.step.problem().accumulate_grad_weight : kind == WeightSum::kDirect;
   if (kind == WeightSum::kDirect && !adds_out) {
     for (std::int64_t h = 0; h < count; ++h) out[h] = round_to<T>(values[h]);
   } else if (kind == WeightSum::kDirect) {
@@ -176,10 +176,10 @@ void run_tile(const Product<Acc>& product, std::int64_t tile_idx, int lane) {
     for (std::int64_t s = 0; s < strips.count(); ++s) {
       const Range strip = strips[s];
       Acc* c = sizes.weight_cols < sizes.hidden_padded ? tile : tile + strip.begin;
-      product.kernel.multiply({rows.size(), strip.size(), words, packed,
-                               product.hidden_packed + block.begin * sizes.hidden_padded +
-                                   strip.begin * words,
-                               c, sizes.weight_cols, i > 0});
+      product.kernel.multiply(
+          {rows.size(), strip.size(), words, packed,
+           product.hidden_packed + block.begin * sizes.hidden_padded + strip.begin * words, c,
+           sizes.weight_cols, i > 0});
       if (product.gradient.is_apart) add_targets(product, block, rows, strip, c);
       if (blocks.is_last(i)) store_strip(product, rows, strip, c);
     }

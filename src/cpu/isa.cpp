@@ -35,9 +35,7 @@ Tables portable_tables() {
 constexpr Isa kIsas[] = {
     {"portable", always, always, portable_tables},
 #if defined(__x86_64__)
-    {"avx2",
-     [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); },
-     always,
+    {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, always,
      [] {
        return Tables{"avx2", &avx2_kernels<float>(), &avx2_kernels<double>(), nullptr};
      }},

@@ -21,7 +21,7 @@ inline constexpr std::int64_t kTileVocab = 192;  // columns of a logits tile
 inline constexpr std::int64_t kTileTokens = 96;  // rows of a logits tile: 72 KiB in f32, in L2
 inline constexpr std::int64_t kInnerSum = 192;   // words of one pass over a block of the result
 inline constexpr std::int64_t kPiece = 96;       // words summed in registers
-inline constexpr std::int64_t kRowPad = 24;      // rows of packed left operands are padded to this
+inline constexpr std::int64_t kRowPad = 8;       // rows of packed left operands are padded to this
 inline constexpr std::int64_t kColPad = 16;      // columns of packed right operands likewise
 
 // Rows [0, rows) of a matrix, each with `depth` contiguous elements that are the sum's index.
@@ -101,9 +101,9 @@ struct TileResult {
 
 // What the gradient of one row needs (math/row.hpp RowGradient), in the accumulation type.
 //
-// The gradient as it is packed is either whole, or it is the row's exponentials alone ("apart": they
-// fit bf16 with one rounding). The rest then acts on the products: `scale` on the row's sums, and
-// the target's entry `t` as a term of its own.
+// The gradient as it is packed is either whole, or it is the row's exponentials alone ("apart":
+// they fit bf16 with one rounding). The rest then acts on the products: `scale` on the row's sums,
+// and the target's entry `t` as a term of its own.
 template <typename Acc>
 struct RowCoefficients {
   Acc max;
@@ -171,8 +171,8 @@ struct Kernels {
 template <typename Acc>
 const Kernels<Acc>& kernels(const Problem& problem);
 
-// Whether operands in bf16 pairs serve a problem: its gradient is exponentials times a row's factor,
-// which fit bf16. Label smoothing and the entropy's gradient add terms that do not.
+// Whether operands in bf16 pairs serve a problem: its gradient is exponentials times a row's
+// factor, which fit bf16. Label smoothing and the entropy's gradient add terms that do not.
 inline bool fits_bf16_pairs(const Problem& p) {
   return p.dtype == Dtype::kBF16 && p.options.label_smoothing == 0.0 &&
          p.grad_entropy_dtype == Dtype::kNone;

@@ -25,6 +25,8 @@ inline std::int64_t balanced_tokens(std::int64_t tokens) {
   const std::int64_t pieces = std::max<std::int64_t>((tokens + kTarget / 2) / kTarget, 1);
   return std::min(round_up(ceil_div(tokens, pieces), kRowPad), tokens);
 }
+// Tokens that one task packs, in whole panels.
+inline constexpr std::int64_t kPackTokens = 6 * kRowPad;
 // Columns of a right operand that one task packs or multiplies; all panel widths divide it.
 inline constexpr std::int64_t kStrip = 192;
 

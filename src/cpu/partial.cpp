@@ -47,7 +47,7 @@ template <typename Acc>
 const Acc* pack_hidden(const Memory<Acc>& memory, const Kernels<Acc>& kernel, Range tokens) {
   const MatrixView& hidden = memory.inputs().hidden;
   Acc* packed = memory.template at<Acc>(Slot::kHiddenPacked);
-  const std::int64_t group = kRowPad;
+  const std::int64_t group = kPackTokens;
   const std::int64_t words = kernel.words_of(hidden.cols);
   parallel_for(ceil_div(tokens.size(), group), memory.num_lanes(), [&](std::int64_t i, int) {
     const std::int64_t first = i * group;

@@ -50,9 +50,8 @@ struct GradientTile : Ops<Isa, Acc> {
     const Row& row = b.rows[token];
     const Offset<Acc> offset =
         offset_of(b.tile_max[token * b.tile_stride + b.first_col / kTileVocab]);
-    const Acc factor = b.is_apart
-                           ? O::factor_between(offset, offset_of(row.max))
-                           : row.a * O::exp(O::splat(-O::distance(row.max, offset)))[0];
+    const Acc factor = b.is_apart ? O::factor_between(offset, offset_of(row.max))
+                                  : row.a * O::exp(O::splat(-O::distance(row.max, offset)))[0];
     const std::int64_t kept = token * b.kept_stride + b.first_col - b.kept_first_col;
     Loss::for_each_vec(b.num_cols, [&](std::int64_t j, auto valid) {
       Vec g = load_kept(b, kept + j, valid) * factor;

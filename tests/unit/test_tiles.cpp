@@ -80,9 +80,13 @@ void check_product(const Kernels<float>& k, const Matrix& a, const Matrix& b,
 
 TEST(Tiles, ProductsOfRaggedShapes) {
   for (const Kernels<float>* k : tables(true)) {
-    for (const auto& shape :
-         {std::array<std::int64_t, 3>{1, 1, 1}, {13, 33, 7}, {96, 192, 300}, {7, 50, 0}, {4, 24, 2},
-          {25, 49, 193}, {8, 16, 385}}) {
+    for (const auto& shape : {std::array<std::int64_t, 3>{1, 1, 1},
+                              {13, 33, 7},
+                              {96, 192, 300},
+                              {7, 50, 0},
+                              {4, 24, 2},
+                              {25, 49, 193},
+                              {8, 16, 385}}) {
       const auto [rows, cols, depth] = shape;
       const Matrix a(rows, depth, 1), b(cols, depth, 2);
       const std::int64_t words = k->words_of(depth);
