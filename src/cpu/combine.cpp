@@ -148,11 +148,8 @@ RowCoefficients<Acc> coefficients_of(const Step& step, const LossParams& params,
   row.h = static_cast<Acc>(g.h);
   row.k = static_cast<Acc>(g.k);
   row.t = static_cast<Acc>(g.t);
-  // Kept exponentials are relative to the row's offset, not to its maximum.
-  const double apart = step.kept.what == Keep::kExponentials
-                           ? g.a * std::exp(value_of(offset_of(row.max)) - stats.max)
-                           : g.a;
-  row.scale = packs_apart<Acc>(p) ? static_cast<Acc>(apart) : Acc(1);
+  // From the offset that the exponentials of the row have in common.
+  row.scale = static_cast<Acc>(g.a * std::exp(value_of(offset_of(row.max)) - stats.max));
   row.inverse_temperature = static_cast<Acc>(1.0 / temperature);
   // A gradient that is zero throughout is zero by selection, never by multiplying with what the
   // row's logits hold. NaN coefficients are not zero and stay.
@@ -206,8 +203,10 @@ void coefficients(const Step& step, Range tokens) {
       const RowStats& stats = memory.records(i)->stats;
       *memory.coefficients(i) = coefficients_of<Acc>(step, params, divisor, i, stats);
       const RowCoefficients<Acc>& row = *memory.coefficients(i);
-      const auto factor = packs_apart<Acc>(step.problem()) ? step.problem().options.scale : 1.0;
-      *memory.hidden_scale(i) = row.active ? static_cast<float>(row.scale * factor) : 0.0f;
+      const bool is_unscaled =
+          packs_apart<Acc>(step.problem()) && step.kept.what == Keep::kExponentials;
+      const double factor = is_unscaled ? row.scale * step.problem().options.scale : 1.0;
+      *memory.hidden_scale(i) = row.active ? static_cast<float>(factor) : 0.0f;
     }
   });
 }

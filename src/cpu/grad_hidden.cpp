@@ -138,7 +138,7 @@ void store_row(const Product<Acc>& product, std::int64_t i, const W* weight, T* 
   } else if (!product.gradient.is_apart) {
     for (std::int64_t h = 0; h < count; ++h) out[h] = round_to<T>(sums[h]);
   } else {
-    const Acc scale = row.scale * product.gradient.alpha;
+    const Acc scale = product.gradient.is_unscaled ? row.scale * product.gradient.alpha : Acc(1);
     const Acc target = row.target >= 0 ? row.t * product.gradient.alpha : Acc(0);
     for (std::int64_t h = 0; h < count; ++h) {
       const Acc others = scale * sums[h];

@@ -101,9 +101,10 @@ struct TileResult {
 
 // What the gradient of one row needs (math/row.hpp RowGradient), in the accumulation type.
 //
-// The gradient as it is packed is either whole, or it is the row's exponentials alone ("apart":
-// they fit bf16 with one rounding). The rest then acts on the products: `scale` on the row's sums,
-// and the target's entry `t` as a term of its own.
+// Operands in bf16 are rounded when they are packed, so there the gradient is taken apart: the
+// target's entry `t` never is an operand but a term of its own, in the accumulation type. Kept
+// exponentials, rounded already, are packed unscaled, as the bits they have; `scale` and alpha then
+// act on the row's sums for grad_hidden and on its hidden row for grad_weight.
 template <typename Acc>
 struct RowCoefficients {
   Acc max;
@@ -112,7 +113,7 @@ struct RowCoefficients {
   Acc h;
   Acc k;
   Acc t;
-  Acc scale;  // 1 for whole gradients
+  Acc scale;
   Acc inverse_temperature;
   bool active;          // false: the row's gradient is zero and nothing of it is read
   std::int64_t target;  // local column of the target, or -1
@@ -125,8 +126,9 @@ struct GradientBlock {
   const void* kept;          // first kept row of the block, first column of the kept range
   std::int64_t kept_stride;  // elements
   Dtype kept_dtype;
-  bool is_logits;  // kept values are z, else exponentials
-  bool is_apart;   // pack the exponentials alone
+  bool is_logits;    // kept values are z, else exponentials
+  bool is_apart;     // leave the targets' entries out
+  bool is_unscaled;  // exponentials relative to their row's offset, without scale and alpha
   const RowCoefficients<Acc>* rows;
   const Acc* tile_max;  // exponentials: (tokens, num_tiles), row stride tile_stride
   std::int64_t tile_stride;
@@ -171,11 +173,12 @@ struct Kernels {
 template <typename Acc>
 const Kernels<Acc>& kernels(const Problem& problem);
 
-// Whether operands in bf16 pairs serve a problem: its gradient is exponentials times a row's
-// factor, which fit bf16. Label smoothing and the entropy's gradient add terms that do not.
+// Whether operands in bf16 pairs serve a problem. Label smoothing and the entropy's gradient add
+// terms to the exponentials that would be rounded with them, and a grad_weight in f32 would show
+// that `fused` rounds twice (exponentials, and hidden rows times their scale).
 inline bool fits_bf16_pairs(const Problem& p) {
   return p.dtype == Dtype::kBF16 && p.options.label_smoothing == 0.0 &&
-         p.grad_entropy_dtype == Dtype::kNone;
+         p.grad_entropy_dtype == Dtype::kNone && p.grad_weight_dtype != Dtype::kF32;
 }
 
 // The name of the chosen instruction set.

@@ -184,7 +184,7 @@ inline Target target_of(const Problem& p, const Inputs& inputs, std::int64_t tok
   return {row, row == o.ignore_index};
 }
 
-// Whether the problem's table packs exponentials alone.
+// Whether the problem's table rounds what it packs.
 template <typename Acc>
 bool packs_apart(const Problem& problem) {
   return kernels<Acc>(problem).terms == 2;
@@ -199,6 +199,7 @@ GradientBlock<Acc> gradient_block(const Memory<Acc>& memory, const Step& step, R
   GradientBlock<Acc> block{};
   block.is_logits = step.kept.what == Keep::kLogits;
   block.is_apart = packs_apart<Acc>(memory.problem());
+  block.is_unscaled = block.is_apart && !block.is_logits;
   block.kept = memory.kept(kept_row);
   block.kept_stride = step.kept.vocab;
   block.kept_dtype = memory.sizes().kept_dtype;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the exponentials of a tile are relative to. An offset near the tile's maximum that is a
-// whole multiple of ln 2: two tiles then differ by a power of two, so that exponentials rounded to
-// bf16 move to their row's offset without a second rounding.
+// What the exponentials of a tile are relative to where they are multiplied as bf16: a whole
+// multiple of ln 2 near the tile's maximum. Two tiles then differ by a power of two, so that
+// rounded exponentials move to their row's offset without a second rounding.
 #pragma once
 
 #include <cmath>

@@ -49,9 +49,9 @@ struct GradientTile : Ops<Isa, Acc> {
   static void from_exponentials(const Block& b, std::int64_t token, Acc* to) {
     const Row& row = b.rows[token];
     const Offset<Acc> offset =
-        offset_of(b.tile_max[token * b.tile_stride + b.first_col / kTileVocab]);
-    const Acc factor = b.is_apart ? O::factor_between(offset, offset_of(row.max))
-                                  : row.a * O::exp(O::splat(-O::distance(row.max, offset)))[0];
+        O::tile_offset(b.tile_max[token * b.tile_stride + b.first_col / kTileVocab]);
+    const Acc factor = b.is_unscaled ? O::factor_between(offset, offset_of(row.max))
+                                     : row.a * O::exp(O::splat(-O::distance(row.max, offset)))[0];
     const std::int64_t kept = token * b.kept_stride + b.first_col - b.kept_first_col;
     Loss::for_each_vec(b.num_cols, [&](std::int64_t j, auto valid) {
       Vec g = load_kept(b, kept + j, valid) * factor;
@@ -62,14 +62,13 @@ struct GradientTile : Ops<Isa, Acc> {
 
   static void from_logits(const Block& b, std::int64_t token, Acc* to) {
     const Row& row = b.rows[token];
-    const Acc a = b.is_apart ? Acc(1) : row.a;
     const std::int64_t kept = token * b.kept_stride + b.first_col - b.kept_first_col;
     Loss::for_each_vec(b.num_cols, [&](std::int64_t j, auto valid) {
       const Vec z = load_kept(b, kept + j, valid);
       Vec slope = O::splat(Acc(1));
       const Vec distance = Loss::capped(z, b.map, row.inverse_temperature, slope) - row.max;
       const Vec e = O::exp(distance);
-      Vec g = a * e;
+      Vec g = row.a * e;
       if (row.q != Acc(0)) g -= row.q * class_weights(b, b.first_col + j, valid);
       if (row.h != Acc(0)) g -= e == Acc(0) ? Vec{} : row.h * e * (distance + row.k);
       if (b.map.softcap != Acc(0)) g *= slope;
@@ -121,7 +120,7 @@ struct GradientTile : Ops<Isa, Acc> {
         const Word* rows[4];
         for (int i = 0; i < 4; ++i) {
           gradient_row(b, panel + r + i, values[i]);
-          if (!b.is_apart) scale_row(b.alpha, values[i]);
+          if (!b.is_unscaled) scale_row(b.alpha, values[i]);
           rows[i] = reinterpret_cast<const Word*>(values[i]);
           if constexpr (kTerms == 2) {
             pair_columns(values[i], pairs[i]);
@@ -137,7 +136,7 @@ struct GradientTile : Ops<Isa, Acc> {
   // Adds the sum over tokens, in their order, to the bias sums.
   static void add_bias(const Block& b, std::int64_t token, const Acc* values, double* bias_sums) {
     if (token >= b.num_tokens || !b.rows[token].active) return;
-    const Acc scale = b.rows[token].scale;
+    const Acc scale = b.is_unscaled ? b.rows[token].scale : Acc(1);
     for (std::int64_t j = 0; j < b.num_cols; ++j) bias_sums[j] += scale * values[j];
   }
 
@@ -151,7 +150,7 @@ struct GradientTile : Ops<Isa, Acc> {
       for (int i = 0; i < kGroup; ++i) {
         gradient_row(b, token + i, values[i]);
         if (bias_sums != nullptr) add_bias(b, token + i, values[i], bias_sums);
-        if (!b.is_apart) scale_row(b.alpha, values[i]);
+        if (!b.is_unscaled) scale_row(b.alpha, values[i]);
         rows[i] = reinterpret_cast<const Word*>(values[i]);
       }
       if constexpr (kTerms == 2) {

@@ -113,7 +113,7 @@ struct LossTile : Ops<Isa, Acc> {
 
   // Exponentials, kept if wanted, and their sums.
   static void sum_row(const TileRow<Acc>& row, const Acc* slopes, TileStats<Acc>& stats) {
-    const Offset<Acc> offset = offset_of(stats.max);
+    const Offset<Acc> offset = O::tile_offset(stats.max);
     Vec others{};
     Vec entropy{};
     for_each_vec(row.cols, [&](std::int64_t j, auto valid) {

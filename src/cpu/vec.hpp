@@ -118,6 +118,12 @@ struct Ops {
     return ((u - offset.rest) - offset.exponent * kLn2High) - offset.exponent * kLn2Low;
   }
 
+  // What the exponentials of a tile are relative to. Its maximum, so that the largest is exactly 1,
+  // also in bf16; where exponentials are multiplied as bf16, an offset that keeps their bits.
+  static Offset<Acc> tile_offset(Acc max) {
+    return Isa::kTerms == 2 ? offset_of(max) : Offset<Acc>{Acc(0), max};
+  }
+
   // exp(from - to) of two offsets; a power of two unless one of them is huge.
   static Acc factor_between(Offset<Acc> from, Offset<Acc> to) {
     if (from.rest == to.rest) return power_of_two(from.exponent - to.exponent);
