@@ -18,21 +18,41 @@ std::uint64_t mapped_bytes(std::uint64_t bytes) {
   return round_up_bytes(bytes, bytes >= kHugePage ? kHugePage : 4096);
 }
 
+std::byte* map(std::uint64_t bytes) {
+  if (bytes >= kSaturated - kHugePage) return nullptr;
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+// `bytes` from a 2 MiB boundary on, where alone large pages begin: Linux places mappings there
+// from 6.7 on, and anywhere before.
+std::byte* map_large(std::uint64_t bytes) {
+  std::byte* memory = map(bytes);
+  if (memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % kHugePage != 0) {
+    ::munmap(memory, bytes);
+    memory = map(bytes + kHugePage);
+    if (memory == nullptr) return nullptr;
+    const std::uint64_t past = reinterpret_cast<std::uintptr_t>(memory) % kHugePage;
+    const std::uint64_t before = past == 0 ? 0 : kHugePage - past;
+    if (before > 0) ::munmap(memory, before);
+    memory += before;
+    if (before < kHugePage) ::munmap(memory + bytes, kHugePage - before);
+  }
+  if (memory != nullptr) ::madvise(memory, bytes, MADV_HUGEPAGE);
+  return memory;
+}
+
 }  // namespace
 
 Workspace::Workspace(std::uint64_t bytes) {
   if (bytes == 0) return;
   const std::uint64_t size = mapped_bytes(bytes);
-  void* memory = size == kSaturated ? MAP_FAILED
-                                    : ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
+  data_ = size >= kHugePage ? map_large(size) : map(size);
+  if (data_ == nullptr) {
     fail(ErrorCode::kOutOfBudget,
          "no memory for a workspace of {}; a smaller budget or chunk needs less",
          format_bytes(bytes));
   }
-  if (size >= kHugePage) ::madvise(memory, size, MADV_HUGEPAGE);
-  data_ = static_cast<std::byte*>(memory);
   size_ = static_cast<std::size_t>(bytes);
 }
 

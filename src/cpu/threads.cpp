@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -16,7 +14,7 @@
 #include <vector>
 
 #include "core/env.hpp"
-#include "core/int_math.hpp"
+#include "cpu/quota.hpp"
 
 namespace flce::cpu {
 namespace {
@@ -40,27 +38,6 @@ int affinity_threads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// CPUs that the cgroup's quota pays for (v2, then v1), rounded up; 0 if there is no quota.
-int quota_threads() {
-  long long quota = -1;
-  long long period = 0;
-  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re")) {
-    if (std::fscanf(file, "%lld %lld", &quota, &period) != 2) quota = -1;
-    std::fclose(file);
-  } else {
-    const auto read = [](const char* path, long long& value) {
-      std::FILE* one = std::fopen(path, "re");
-      if (one == nullptr) return;
-      if (std::fscanf(one, "%lld", &value) != 1) value = -1;
-      std::fclose(one);
-    };
-    read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota);
-    read("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period);
-  }
-  if (quota <= 0 || period <= 0) return 0;
-  return static_cast<int>(std::min<std::int64_t>(ceil_div(quota, period), 1024));
-}
-
 struct Job {
   Task task = nullptr;
   void* context = nullptr;
@@ -78,8 +55,8 @@ class Pool {
  public:
   // Runs the job if the pool is free; false if another caller holds it.
   bool try_run(std::int64_t count, int num_lanes, Task task, void* context) {
-    std::unique_lock<std::mutex> owner(owner_, std::try_to_lock);
-    if (!owner.owns_lock()) return false;
+    // Also a task of the running job may ask: it must not wait for itself.
+    if (is_taken_.exchange(true, std::memory_order_acquire)) return false;
     const int helpers = grow(num_lanes - 1);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -92,8 +69,11 @@ class Pool {
     }
     wake_.notify_all();
     job_.work(0);
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [&] { return running_ == 0; });
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      done_.wait(lock, [&] { return running_ == 0; });
+    }
+    is_taken_.store(false, std::memory_order_release);
     return true;
   }
 
@@ -126,8 +106,8 @@ class Pool {
     }
   }
 
-  std::mutex owner_;  // held by the caller whose job runs
-  std::mutex mutex_;  // guards what follows
+  std::atomic<bool> is_taken_{false};  // by the caller whose job runs
+  std::mutex mutex_;                   // guards what follows
   std::condition_variable wake_;
   std::condition_variable done_;
   Job job_;
@@ -155,7 +135,7 @@ Pool& pool() {
 int available_threads() {
   static const int threads = [] {
     if (environment().num_threads > 0) return environment().num_threads;
-    const int quota = quota_threads();
+    const int quota = quota_threads("");
     const int affinity = affinity_threads();
     return quota > 0 ? std::min(affinity, quota) : affinity;
   }();

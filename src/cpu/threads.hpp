@@ -2,8 +2,8 @@
 // The worker threads of the CPU backend: one persistent pool per process, no OpenMP runtime.
 //
 // Several application threads may call at once: one of them gets the pool, the others do their work
-// on their own thread meanwhile (the results are the same bits). After fork() the child starts a
-// pool of its own.
+// on their own thread meanwhile (the results are the same bits); so does a task that calls in turn.
+// After fork() the child starts a pool of its own.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ int available_threads();
 using Task = void (*)(void* context, std::int64_t index, int lane);
 
 // Runs tasks 0..count-1 on at most `num_lanes` threads, the caller's among them, and returns when
-// all are done. Allocates nothing once the pool has that many threads. Tasks must not throw.
+// all are done. Tasks start in the order of their index, so that one may wait for those before it.
+// Allocates nothing once the pool has that many threads. Tasks must not throw.
 void run_tasks(std::int64_t count, int num_lanes, Task task, void* context);
 
-// Tasks start in the order of their index, so that one may wait for those before it. The `spins`-th
-// turn of a loop that waits: a pause, later a turn for other threads.
+// The `spins`-th turn of a loop in which a task waits: a pause, later a turn for other threads.
 void relax(int spins);
 
 template <typename Body>
