@@ -11,8 +11,10 @@ packages_of() {
     style) echo git python3 clang-format codespell ;;
     format) echo git clang-format ;;
     fuzz) echo "${build[@]}" clang libclang-rt-dev ;;
+    cross) echo g++ cmake ninja-build libfmt-dev g++-aarch64-linux-gnu qemu-user ;;
     check) packages_of style && packages_of build ;;
-    all) packages_of demo && packages_of check && packages_of fuzz && packages_of bench ;;
+    all) packages_of demo && packages_of check && packages_of fuzz && packages_of bench &&
+      packages_of cross ;;
     *) return 1 ;;
   esac
 }
@@ -36,7 +38,7 @@ setup() {
   local wanted missing=() package
   wanted=$(packages_of "${1:-all}") ||
     die "setup: unknown command '$1'; known: all, build, test, demo, check, sanitize, style," \
-      "format, fuzz, bench"
+      "format, fuzz, bench, cross"
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "==> not a Debian system; this needs the likes of" $wanted
     return

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roofline: each product takes max(flops / matmul_flops, bytes / bandwidth). What a small chunk
-// costs is in the bytes: every chunk reads the weight again, for the logits and for grad_hidden,
-// and reads and writes the accumulator of grad_weight. Must not know how a device cuts its tiles.
+// Cards, by the roofline: each product takes max(flops / matmul_flops, bytes / bandwidth). What a
+// small chunk costs is in the bytes: every chunk reads the weight again, for the logits and for
+// grad_hidden, and reads and writes the accumulator of grad_weight. Must not know how a device cuts
+// its tiles. Processors: cost_cpu.cpp.
 #include "plan/cost.hpp"
 
 #include <algorithm>
@@ -68,6 +69,7 @@ double estimate_seconds(const Problem& p, const DeviceCaps& caps, const Tiling& 
                         int num_gemms) {
   const double flops_per_second = matmul_flops_of(caps, p.dtype);
   if (flops_per_second <= 0.0) return 0.0;
+  if (caps.kind == DeviceKind::kCpu) return estimate_cpu_seconds(p, caps, tiling, num_gemms);
   const double flops = 2.0 * static_cast<double>(p.tokens) * static_cast<double>(p.hidden) *
                        static_cast<double>(p.vocab);
   const auto product = [&](double bytes) {
@@ -83,8 +85,7 @@ double estimate_seconds(const Problem& p, const DeviceCaps& caps, const Tiling& 
   if (p.wants.grad_weight) seconds += product(traffic.grad_weight);
   if (recompute && p.wants.any_gradient()) seconds += product(traffic.logits);
   if (caps.bandwidth_bytes > 0.0) seconds += passes_bytes(p, tiling.method) / caps.bandwidth_bytes;
-  if (caps.kind == DeviceKind::kCuda) seconds += kCudaLaunchSeconds * chunks * num_gemms;
-  return seconds;
+  return seconds + kCudaLaunchSeconds * chunks * num_gemms;
 }
 
 }  // namespace flce

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A roofline estimate of the time, to compare methods and chunks. Not a promise.
+// An estimate of the time, to compare methods and chunks. Not a promise.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -9,5 +9,8 @@ namespace flce {
 // Seconds of forward and backward; 0 where the device's figures are unknown.
 double estimate_seconds(const Problem& problem, const DeviceCaps& caps, const Tiling& tiling,
                         int num_gemms);
+// The same for a processor whose figures are known; called by estimate_seconds.
+double estimate_cpu_seconds(const Problem& problem, const DeviceCaps& caps, const Tiling& tiling,
+                            int num_gemms);
 
 }  // namespace flce
