@@ -95,6 +95,13 @@ void add_row(const Product<Acc>& product, const Acc* values, std::int64_t count,
   }
 }
 
+// Asks for a later row of the output, which is no stream that a processor would foresee.
+template <typename T>
+void prefetch_row(const T* row, Range strip) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t h = strip.begin; h < strip.end; h += kLine) __builtin_prefetch(row + h, 1);
+}
+
 // Vocabulary rows x columns of grad_weight, from the tile that holds them.
 template <typename Acc>
 void store_strip(const Product<Acc>& product, Range rows, Range strip, const Acc* tile) {
@@ -106,6 +113,8 @@ void store_strip(const Product<Acc>& product, Range rows, Range strip, const Acc
                         : product.memory.template at<std::byte>(Slot::kGradWeightAcc);
   visit_dtype(out.dtype, [&]<typename T>(Type<T>) {
     for (std::int64_t j = rows.begin; j < rows.end; ++j) {
+      prefetch_row(static_cast<T*>(out.data) + std::min(j + 4, rows.end - 1) * out.row_stride,
+                   strip);
       const std::int64_t at = (j - product.vocab.begin) * out.cols + strip.begin;
       add_row<Acc, T>(product, tile + (j - rows.begin) * sizes.weight_cols, strip.size(),
                       static_cast<T*>(out.data) + j * out.row_stride + strip.begin,

@@ -92,6 +92,14 @@ struct GradientTile : Ops<Isa, Acc> {
     for (std::int64_t j = is_zero ? 0 : b.num_cols; j < kTileVocab; ++j) to[j] = Acc(0);
   }
 
+  // Asks for what a later row is made of.
+  static void prefetch_row(const Block& b, std::int64_t token) {
+    if (token >= b.num_tokens) return;
+    const auto size = static_cast<std::int64_t>(size_of(b.kept_dtype));
+    const std::int64_t at = token * b.kept_stride + b.first_col - b.kept_first_col;
+    O::prefetch(static_cast<const char*>(b.kept) + at * size, b.num_cols * size);
+  }
+
   static void scale_row(Acc alpha, Acc* values) {
     if (alpha == Acc(1)) return;
     for (std::int64_t j = 0; j < kTileVocab; ++j) values[j] *= alpha;
@@ -119,6 +127,7 @@ struct GradientTile : Ops<Isa, Acc> {
       for (int r = 0; r < kLeft; r += 4) {
         const Word* rows[4];
         for (int i = 0; i < 4; ++i) {
+          prefetch_row(b, panel + r + i + 4);
           gradient_row(b, panel + r + i, values[i]);
           if (!b.is_unscaled) scale_row(b.alpha, values[i]);
           rows[i] = reinterpret_cast<const Word*>(values[i]);
@@ -148,6 +157,7 @@ struct GradientTile : Ops<Isa, Acc> {
     for (std::int64_t token = 0; token < b.num_tokens; token += kGroup) {
       const Word* rows[kGroup];
       for (int i = 0; i < kGroup; ++i) {
+        prefetch_row(b, token + i + 4);
         gradient_row(b, token + i, values[i]);
         if (bias_sums != nullptr) add_bias(b, token + i, values[i], bias_sums);
         if (!b.is_unscaled) scale_row(b.alpha, values[i]);
@@ -171,7 +181,7 @@ struct GradientTile : Ops<Isa, Acc> {
                          std::int64_t words, Word* to) {
     for (std::int64_t col = 0; col < cols; col += kLeft, to += words * kLeft) {
       for (std::int64_t k = 0; k < count; ++k) {
-        for (int c = 0; c < kLeft; ++c) to[k * kLeft + c] = rows[k][col + c];
+        std::memcpy(to + k * kLeft, rows[k] + col, kLeft * sizeof(Word));
       }
     }
   }

@@ -25,10 +25,14 @@ struct MultiplyTile : Ops<Isa, Acc> {
                                                      Vec (&sums)[kLeft][Vecs]) {
     Vec columns[Vecs];
 #pragma GCC unroll 4
-    for (int j = 0; j < Vecs; ++j) columns[j] = O::load(right + j * kLanes);
+    for (int j = 0; j < Vecs; ++j) {
+      columns[j] = O::load(right + j * kLanes);
+      O::keep_in_register(columns[j]);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < kLeft; ++i) {
-      const Vec row = O::splat_word(left + i);
+      Vec row = O::splat_word(left + i);
+      O::keep_in_register(row);
 #pragma GCC unroll 4
       for (int j = 0; j < Vecs; ++j) {
         sums[i][j] = Isa::multiply_add(row, columns[j], sums[i][j]);
@@ -39,16 +43,18 @@ struct MultiplyTile : Ops<Isa, Acc> {
 
   // One micro-tile, kLeft x Vecs: sums of at most kPiece words are made in registers and added to
   // c, in a fixed order. Short pieces keep the rounding error of a long sum small. The inner loop
-  // is unrolled so that it has few enough turns for the processor to foresee its end.
+  // is unrolled so that it has few enough turns for the processor to foresee its end; meanwhile the
+  // next panel of the left operand, `left_panel` elements on, comes from the second-level cache.
   template <int Vecs>
   static void micro(std::int64_t words, const Acc* left, const Acc* right, Acc* c,
-                    std::int64_t c_stride, bool add) {
+                    std::int64_t c_stride, bool add, std::int64_t left_panel) {
     while (words > 0) {
       const std::int64_t piece = words < kPiece ? words : kPiece;
       for (int i = 0; i < kLeft; ++i) __builtin_prefetch(c + i * c_stride);
       Vec sums[kLeft][Vecs] = {};
       std::int64_t k = 0;
       for (; k + kUnroll <= piece; k += kUnroll) {
+        __builtin_prefetch(left + left_panel);
 #pragma GCC unroll 4
         for (int u = 0; u < kUnroll; ++u) {
           add_word<Vecs>(left + u * kLeft, right + u * Vecs * kLanes, sums);
@@ -79,7 +85,8 @@ struct MultiplyTile : Ops<Isa, Acc> {
     const Acc* right = block.right + col * block.words + first * Vecs * kLanes;
     for (std::int64_t i = 0; i < block.rows; i += kLeft) {
       micro<Vecs>(words, block.left + i * block.words + first * kLeft, right,
-                  block.c + i * block.c_stride + col, block.c_stride, block.add || first > 0);
+                  block.c + i * block.c_stride + col, block.c_stride, block.add || first > 0,
+                  kLeft * block.words);
     }
   }
 

@@ -16,6 +16,7 @@ struct PackTile : Ops<Isa, Acc> {
   static constexpr int kRight = Isa::kRightVecs * kLanes;
   static constexpr int kTerms = Isa::kTerms;
   static constexpr std::int64_t kPart = 64;  // words of a row that are moved at once
+  static constexpr std::int64_t kAhead = 4;  // rows of words that are fetched ahead
 
   // Words as bits, whatever they hold, at any address that a bf16 may have.
   typedef std::conditional_t<sizeof(Acc) == 4, std::uint32_t, std::uint64_t> Word
@@ -92,6 +93,10 @@ struct PackTile : Ops<Isa, Acc> {
         for (std::int64_t r = 0; r < wide; r += 4) {
           const Word* rows[4];
           for (int i = 0; i < 4; ++i) {
+            if (r + i < left && k + kPart < words) {
+              O::prefetch(data + (first + r + i) * source.row_stride + (k + kPart) * kTerms,
+                          kPart * kTerms * static_cast<std::int64_t>(sizeof(T)));
+            }
             rows[i] = r + i < left ? row_words(data + (first + r + i) * source.row_stride, k, count,
                                                source.depth, buffer[i])
                                    : kZeros;
@@ -159,10 +164,15 @@ struct PackTile : Ops<Isa, Acc> {
     const std::int64_t rest = source.cols - whole;
     const std::int64_t rest_width = (rest + kLanes - 1) / kLanes * kLanes;
     for (std::int64_t k = 0; k < words; ++k) {
+      for (std::int64_t next = (k + kAhead) * kTerms;
+           next < (k + kAhead + 1) * kTerms && next < source.depth; ++next) {
+        O::prefetch(static_cast<const T*>(source.data) + next * source.row_stride,
+                    source.cols * static_cast<std::int64_t>(sizeof(T)));
+      }
       const Word* row = word_row<T>(source, k, buffer);
       Word* to = packed + k * kRight;
       for (std::int64_t c = 0; c < whole; c += kRight, to += kRight * words) {
-        for (int i = 0; i < kRight; ++i) to[i] = row[c + i];
+        std::memcpy(to, row + c, kRight * sizeof(Word));
       }
       if (rest == 0) continue;
       Word* last = packed + whole * words + k * rest_width;

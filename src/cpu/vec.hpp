@@ -92,6 +92,12 @@ struct Ops {
     store(static_cast<Acc*>(p), reinterpret_cast<Vec>(pairs));
   }
 
+  // Rows of a few cache lines, far from one another, are no stream that a processor would foresee.
+  static void prefetch(const void* p, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += 64)
+      __builtin_prefetch(static_cast<const char*>(p) + i);
+  }
+
   // Tells the compiler to keep a sum in its register: GCC 12 else moves the sums of an unrolled
   // loop around and spills one of them.
   static void keep_in_register([[maybe_unused]] Vec& v) {
@@ -100,16 +106,25 @@ struct Ops {
 #endif
   }
 
+  // Both halve the vector until one lane is left.
   static Acc sum(Vec v) {
-    Acc total = v[0];
-    for (int i = 1; i < kLanes; ++i) total += v[i];
-    return total;
+    Acc lanes[kLanes];
+    store(lanes, v);
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    }
+    return lanes[0];
   }
-  // The largest lane; NaN lanes lose.
+  // The largest lane, of which none is NaN.
   static Acc max(Vec v) {
-    Acc best = v[0];
-    for (int i = 1; i < kLanes; ++i) best = v[i] > best || best != best ? v[i] : best;
-    return best;
+    Acc lanes[kLanes];
+    store(lanes, v);
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) {
+        lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+      }
+    }
+    return lanes[0];
   }
 
   // u - offset, exact to the rounding of the result.
