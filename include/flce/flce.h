@@ -5,7 +5,8 @@
  * was not FLCE_OK. No exception leaves the library. flce_run, flce_forward and flce_backward
  * allocate nothing on success and keep nothing: the caller owns all memory. The meaning of each
  * field is that of the same name in flce/problem.hpp and flce/flce.hpp; letters as there (N tokens,
- * H hidden size, V vocabulary).
+ * H hidden size, V vocabulary). Every function may be called from several threads at once, and in a
+ * child of fork(); what a call writes is that call's alone (flce/flce.hpp says more).
  *
  *   flce_args args;
  *   flce_args_init(&args, sizeof args);

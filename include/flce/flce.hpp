@@ -8,6 +8,13 @@
 //   flce::run(plan, in, out, workspace.span());
 //
 // The caller owns all memory. `run`, `forward` and `backward` allocate nothing and keep nothing.
+//
+// Every function may be called from several threads at once; plans and inputs may be shared, what a
+// call writes (outputs, workspace, saved) is that call's alone. There is one pool of worker threads
+// in the process: of several calls on the CPU one gets it, the others work on their own thread
+// meanwhile, and so does a call made by a worker; the results are the same bits. A child of fork()
+// may call, and starts workers of its own. The environment (FLCE_NUM_THREADS, FLCE_ISA) is read
+// once. docs/kernels/cpu.md says more.
 #pragma once
 
 #include <cstddef>
@@ -87,7 +94,8 @@ FLCE_API void backward(const Plan& plan, const Inputs& inputs, const Outputs& ou
 FLCE_API void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
                           const MatrixView& grad_weight, const VectorView& grad_bias);
 
-// Memory aligned for `run`, on large pages where the system gives them.
+// Memory aligned for `run`, zero, on 2 MiB pages where the system gives them. Keep it for the next
+// call: the first touch of fresh pages costs time.
 class FLCE_API Workspace {
  public:
   explicit Workspace(std::uint64_t bytes);
@@ -114,7 +122,7 @@ FLCE_API ProblemText parse_problem(std::string_view text);
 FLCE_API std::string format_problem(const Problem& problem, const PlanRequest& request = {});
 
 FLCE_API const char* version() noexcept;  // "0.1.0"
-// The instruction set that the CPU backend chose: "portable", "avx2", "avx512".
+// The instruction set that the CPU backend chose: "portable", "avx2", "avx512", "avx512bf16".
 FLCE_API const char* cpu_isa() noexcept;
 
 }  // namespace flce

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The environment variables of FLCE, read once and in one place.
 //   FLCE_NUM_THREADS  worker threads of the CPU backend (1..1024)
-//   FLCE_ISA          portable | avx2 | avx512: the CPU kernels to use
+//   FLCE_ISA          portable | avx2 | avx512 | avx512bf16: the CPU kernels to use
 #pragma once
 
 #include <string>
