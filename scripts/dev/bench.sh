@@ -68,7 +68,7 @@ bench_quick() {
 # About 13 minutes on two cores with AVX2, half of it for the large head; PyTorch comes on top.
 bench_all() {
   local dtype large=2048x2048x128256 small=512x256x8192,2048x1024x32000
-  rivals "small and medium shapes" --shape "$small" --dtype f32,bf16 --seconds 45 --rounds 3-15
+  rivals "small and medium shapes" --shape "$small" --dtype f32,bf16 --seconds 30 --rounds 3-15
   rivals_without_amx --shape "$small" --seconds 30
   rivals "the large head" --shape "$large" --dtype f32,bf16 --systems fused,openblas,onednn \
     --seconds 60 --rounds 3-9
@@ -80,7 +80,7 @@ bench_all() {
 }
 
 bench_scaling() {  # bench_scaling DTYPE
-  local together=(--together --systems fused --dtype "$1" --seconds 15 --rounds 3-9) threads
+  local together=(--together --systems fused --dtype "$1" --seconds 8 --rounds 3-9) threads
   rivals "growth with N, $1" "${together[@]}" --series scale_n \
     --shape 512x512x16384,1024x512x16384,2048x512x16384,4096x512x16384
   rivals "growth with V, $1" "${together[@]}" --series scale_v \

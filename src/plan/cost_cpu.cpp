@@ -23,15 +23,15 @@ namespace {
 
 // Fitted by scripts/dev/fit_cpu_cost.py to the rows of `flce bench`; its head says how to repeat
 // it. All but the first in nanoseconds of one thread.
-constexpr double kProductShare = 0.81;     // of the peak that packed products sustain
-constexpr double kLogitNs = 0.30;          // a logit: exponential, maximum, sums
-constexpr double kExpGradientNs = 1.17;    // a gradient made from an exponential, packed
-constexpr double kLogitGradientNs = 1.71;  // the same from a logit
-constexpr double kNarrowNs = 0.94;         // an exponential rounded to 16 bits, or widened
-constexpr double kPackedWeightNs = 0.73;   // an element of the weight, packed
+constexpr double kProductShare = 0.84;     // of the peak that packed products sustain
+constexpr double kLogitNs = 0.74;          // a logit: exponential, maximum, sums
+constexpr double kExpGradientNs = 0.40;    // a gradient made from an exponential, packed
+constexpr double kLogitGradientNs = 0.75;  // the same from a logit
+constexpr double kNarrowNs = 0.19;         // an exponential rounded to 16 bits, or widened
+constexpr double kPackedWeightNs = 0.01;   // an element of the weight, packed
 constexpr double kAddedWeightNs = 0.01;    // an element of grad_weight, added to
-constexpr double kNarrowWeightNs = 0.52;   // more for a sum beside 16 bits of grad_weight
-constexpr double kEagerNs = 7.84;          // a logit of eager code: its passes
+constexpr double kNarrowWeightNs = 0.50;   // more for a sum beside 16 bits of grad_weight
+constexpr double kEagerNs = 6.85;          // a logit of eager code: its passes
 constexpr double kEagerAgain = 1.5;        // passes where several chunks make some of them twice
 constexpr double kPieceTokens = 512.0;     // of which statistics are held (src/cpu/memory.hpp)
 
