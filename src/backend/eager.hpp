@@ -19,10 +19,15 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/dtypes.hpp"
 #include "core/int_math.hpp"
 #include "flce/problem.hpp"
 
 namespace flce {
+
+constexpr bool is_eager(Method method) {
+  return method == Method::kNaiveEager || method == Method::kChunkedEager;
+}
 
 // Bytes a logit.
 struct EagerLogit {
@@ -32,7 +37,7 @@ struct EagerLogit {
 
 inline EagerLogit eager_logit(const Problem& problem) {
   const std::int64_t in = size_of(problem.dtype);
-  const std::int64_t wide = problem.dtype == Dtype::kF64 ? 8 : 4;
+  const std::int64_t wide = size_of(accumulation_dtype(problem.dtype));
   const std::int64_t forward = in < wide ? in + 2 * wide : 2 * wide;
   if (!problem.wants.any_gradient()) return {forward, 0};
   return {forward + (in < wide ? wide + in : wide), in};
@@ -55,7 +60,7 @@ struct EagerRoom {
 inline EagerRoom eager_room(const Problem& p, std::int64_t chunk, std::uint64_t scratch_bytes) {
   constexpr std::uint64_t kAlign = 64;
   const std::int64_t in = size_of(p.dtype);
-  const std::int64_t wide = p.dtype == Dtype::kF64 ? 8 : 4;
+  const std::int64_t wide = size_of(accumulation_dtype(p.dtype));
   const std::uint64_t narrow_bytes = bytes_of(chunk, p.vocab, in);
   const std::uint64_t wide_bytes = bytes_of(chunk, p.vocab, wide);
   const std::uint64_t copy_bytes = in < wide ? wide_bytes : 0;

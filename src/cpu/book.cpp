@@ -6,8 +6,8 @@ namespace flce::cpu {
 namespace {
 
 WeightSum weight_sum_of(const Problem& p, std::int64_t num_chunks) {
-  const Dtype dtype = grad_weight_dtype(p);
-  if (num_chunks <= 1 || dtype == accumulation_dtype(p)) return WeightSum::kDirect;
+  const Dtype dtype = grad_weight_dtype_of(p);
+  if (num_chunks <= 1 || dtype == accumulation_dtype(p.dtype)) return WeightSum::kDirect;
   return dtype == Dtype::kBF16 ? WeightSum::kSplit : WeightSum::kBuffer;
 }
 
@@ -22,7 +22,7 @@ std::int64_t strip_cols(std::int64_t cols, std::int64_t most) {
 Sizes sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
   const bool is_fused = tiling.method == Method::kFused;
   Sizes s{};
-  s.acc_size = size_of(accumulation_dtype(p));
+  s.acc_size = size_of(accumulation_dtype(p.dtype));
   s.chunk = std::max<std::int64_t>(std::min(tiling.chunk, p.tokens), 1);
   s.num_chunks = std::max<std::int64_t>(ceil_div(p.tokens, s.chunk), 1);
   s.chunk_padded = round_up(s.chunk, kRowPad);
@@ -34,7 +34,7 @@ Sizes sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
                   (p.options.label_smoothing != 0.0 ? 1 : 0);
   s.kept_dtype = kept.what == Keep::kExponentials && p.dtype == Dtype::kBF16
                      ? Dtype::kBF16
-                     : accumulation_dtype(p);
+                     : accumulation_dtype(p.dtype);
   s.weight_sum = weight_sum_of(p, s.num_chunks);
   s.sum_rows = tiling.method == Method::kRecompute ? std::min(tiling.slab, p.vocab) : p.vocab;
   s.sum_cols = strip_cols(p.hidden, kSumCols);

@@ -9,6 +9,7 @@
 
 #include "backend/backend.hpp"
 #include "core/check.hpp"
+#include "core/dtypes.hpp"
 #include "core/int_math.hpp"
 #include "cpu/element.hpp"
 #include "cpu/kernels.hpp"
@@ -63,13 +64,6 @@ enum class WeightSum {
   kSplit,   // bf16: high halves in the caller's buffer, low halves in the workspace; exact
   kBuffer,  // f32 in the workspace
 };
-
-inline Dtype grad_weight_dtype(const Problem& p) {
-  return p.grad_weight_dtype == Dtype::kNone ? p.dtype : p.grad_weight_dtype;
-}
-inline Dtype accumulation_dtype(const Problem& p) {
-  return p.dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
-}
 
 // Sizes in elements, from the problem and its tiling alone.
 struct Sizes {
@@ -190,6 +184,12 @@ bool packs_apart(const Problem& problem) {
   return kernels<Acc>(problem).terms == 2;
 }
 
+// Whether it packs kept exponentials, whose scale then acts on the products.
+template <typename Acc>
+bool packs_unscaled(const Step& step) {
+  return packs_apart<Acc>(step.problem()) && step.kept.what != Keep::kLogits;
+}
+
 // The logit gradient of tokens x vocabulary rows, whose kept values start at row `kept_row`. The
 // range of vocabulary rows is the whole of what each kept row holds; `part` narrows it to a tile.
 template <typename Acc>
@@ -199,7 +199,7 @@ GradientBlock<Acc> gradient_block(const Memory<Acc>& memory, const Step& step, R
   GradientBlock<Acc> block{};
   block.is_logits = step.kept.what == Keep::kLogits;
   block.is_apart = packs_apart<Acc>(memory.problem());
-  block.is_unscaled = block.is_apart && !block.is_logits;
+  block.is_unscaled = packs_unscaled<Acc>(step);
   block.kept = memory.kept(kept_row);
   block.kept_stride = step.kept.vocab;
   block.kept_dtype = memory.sizes().kept_dtype;

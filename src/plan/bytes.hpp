@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/dtypes.hpp"
 #include "flce/problem.hpp"
 
 namespace flce {
@@ -15,14 +16,6 @@ namespace flce {
 std::uint64_t input_bytes_of(const Problem& problem);
 // The loss, the gradients and the outputs asked for.
 std::uint64_t output_bytes_of(const Problem& problem);
-
-// f64 for f64 problems, else f32: the type of per-token results and of all sums.
-constexpr Dtype accumulation_dtype(Dtype dtype) {
-  return dtype == Dtype::kF64 ? Dtype::kF64 : Dtype::kF32;
-}
-constexpr Dtype grad_weight_dtype_of(const Problem& p) {
-  return p.grad_weight_dtype == Dtype::kNone ? p.dtype : p.grad_weight_dtype;
-}
 
 // "1.05 GB" without an allocation, for refusal sentences.
 using BytesText = std::array<char, 24>;

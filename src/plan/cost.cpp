@@ -57,9 +57,9 @@ Traffic recompute_traffic(const Problem& p, const Tiling& tiling) {
 // and eager code writes and reads each of its tensors once.
 double passes_bytes(const Problem& p, Method method) {
   const EagerLogit eager = eager_logit(p);
-  const bool is_eager = method == Method::kNaiveEager || method == Method::kChunkedEager;
-  if (!is_eager && method != Method::kNaive && method != Method::kChunked) return 0.0;
-  const std::int64_t element = is_eager ? eager.all_bytes : size_of(accumulation_dtype(p.dtype));
+  if (!is_eager(method) && method != Method::kNaive && method != Method::kChunked) return 0.0;
+  const std::int64_t element =
+      is_eager(method) ? eager.all_bytes : size_of(accumulation_dtype(p.dtype));
   return 2.0 * static_cast<double>(bytes_of(p.tokens, p.vocab, element));
 }
 

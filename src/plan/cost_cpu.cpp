@@ -44,6 +44,11 @@ double elements(std::int64_t rows, std::int64_t cols) {
   return static_cast<double>(rows) * static_cast<double>(cols);
 }
 
+// How often the logits are made.
+double times_made(const Problem& p, const Tiling& tiling) {
+  return tiling.method == Method::kRecompute && p.wants.any_gradient() ? 2.0 : 1.0;
+}
+
 // Passes over the whole weight.
 struct Passes {
   double logits = 0.0;  // products that make logits
@@ -55,10 +60,8 @@ Passes passes_of(const Problem& p, const Tiling& tiling) {
   passes.chunks = static_cast<double>(Pieces(p.tokens, tiling.chunk).count());
   const double pieces =
       std::max(1.0, std::floor(static_cast<double>(tiling.chunk) / kPieceTokens + 0.5));
-  const bool is_whole = tiling.method == Method::kFused || tiling.method == Method::kNaiveEager ||
-                        tiling.method == Method::kChunkedEager;
-  passes.logits = passes.chunks * (is_whole ? 1.0 : pieces);
-  if (tiling.method == Method::kRecompute && p.wants.any_gradient()) passes.logits *= 2.0;
+  const bool is_whole = tiling.method == Method::kFused || is_eager(tiling.method);
+  passes.logits = passes.chunks * times_made(p, tiling) * (is_whole ? 1.0 : pieces);
   return passes;
 }
 
@@ -66,17 +69,14 @@ Passes passes_of(const Problem& p, const Tiling& tiling) {
 Work logit_work(const Problem& p, const Tiling& tiling) {
   const double logits = elements(p.tokens, p.vocab);
   const int gradients = (p.wants.grad_hidden ? 1 : 0) + (p.wants.grad_weight ? 1 : 0);
-  const double times_made =
-      tiling.method == Method::kRecompute && p.wants.any_gradient() ? 2.0 : 1.0;
   const bool has_exponentials = tiling.method == Method::kFused;
   Work work;
-  work.ns = logits * times_made * kLogitNs;
+  work.ns = logits * times_made(p, tiling) * kLogitNs;
   work.ns += logits * gradients * (has_exponentials ? kExpGradientNs : kLogitGradientNs);
   if (!p.wants.any_gradient()) return work;
-  if (has_exponentials && p.dtype == Dtype::kBF16) work.ns += logits * (1 + gradients) * kNarrowNs;
-  const std::int64_t kept =
-      has_exponentials ? (p.dtype == Dtype::kBF16 ? 2 : size_of(accumulation_dtype(p.dtype)))
-                       : size_of(accumulation_dtype(p.dtype));
+  const bool is_narrow = has_exponentials && p.dtype == Dtype::kBF16;
+  if (is_narrow) work.ns += logits * (1 + gradients) * kNarrowNs;
+  const std::int64_t kept = size_of(is_narrow ? Dtype::kBF16 : accumulation_dtype(p.dtype));
   work.bytes = logits * (1.0 + gradients) * static_cast<double>(kept);
   return work;
 }
@@ -110,11 +110,9 @@ Work weight_work(const Problem& p, const Tiling& tiling) {
 
 double estimate_cpu_seconds(const Problem& p, const DeviceCaps& caps, const Tiling& tiling,
                             int num_gemms) {
-  const bool is_eager =
-      tiling.method == Method::kNaiveEager || tiling.method == Method::kChunkedEager;
   const double products =
       2.0 * num_gemms * elements(p.tokens, p.hidden) * static_cast<double>(p.vocab);
-  const Work logits = is_eager ? eager_work(p, tiling) : logit_work(p, tiling);
+  const Work logits = is_eager(tiling.method) ? eager_work(p, tiling) : logit_work(p, tiling);
   const Work weight = weight_work(p, tiling);
   double seconds = products / (kProductShare * caps.matmul_flops);
   seconds += 1e-9 * (logits.ns + weight.ns) / std::max(caps.num_threads, 1);

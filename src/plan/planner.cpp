@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "backend/eager.hpp"
 #include "core/check.hpp"
 #include "core/int_math.hpp"
 #include "core/ranges.hpp"
@@ -125,9 +126,7 @@ Least least_of(const Scope& scope, const Registry& registry, std::uint64_t io_by
   std::string reasons;
   std::string_view last;
   for (const MethodReport& report : plan.methods) {
-    const bool is_eager =
-        report.method == Method::kNaiveEager || report.method == Method::kChunkedEager;
-    if (is_eager || view_text(report.refusal) == last) continue;
+    if (is_eager(report.method) || view_text(report.refusal) == last) continue;
     last = view_text(report.refusal);
     reasons += fmt::format("; {}: {}", name_of(report.method), last);
   }
