@@ -199,12 +199,11 @@ void coefficients(const Step& step, Range tokens) {
     const Totals& sums = memory.totals();
     const LossParams params = loss_params(step.problem(), sums);
     const double divisor = divisor_of(step.problem(), *step.inputs, sums);
+    const bool is_unscaled = packs_unscaled<Acc>(step);
     for (std::int64_t i = tokens.begin; i < tokens.end; ++i) {
       const RowStats& stats = memory.records(i)->stats;
       *memory.coefficients(i) = coefficients_of<Acc>(step, params, divisor, i, stats);
       const RowCoefficients<Acc>& row = *memory.coefficients(i);
-      const bool is_unscaled =
-          packs_apart<Acc>(step.problem()) && step.kept.what == Keep::kExponentials;
       const double factor = is_unscaled ? row.scale * step.problem().options.scale : 1.0;
       *memory.hidden_scale(i) = row.active ? static_cast<float>(factor) : 0.0f;
     }

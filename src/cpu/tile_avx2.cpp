@@ -5,23 +5,11 @@
 namespace flce::cpu {
 namespace {
 
-struct Avx2 : PlainProducts {
+struct Avx2 : FmaProducts {
   static constexpr const char* kName = "avx2";
   static constexpr int kBytes = 32;
   static constexpr int kLeftWidth = 4;
   static constexpr int kRightVecs = 3;
-
-  // Written out because GCC 12 takes forms of the instruction that overwrite a factor instead of
-  // the sum, and then runs out of registers.
-  template <typename Vec>
-  [[gnu::always_inline]] static inline Vec multiply_add(Vec row, Vec columns, Vec sum) {
-    if constexpr (sizeof(sum[0]) == 4) {
-      asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(row), "x"(columns));
-    } else {
-      asm("vfmadd231pd %2, %1, %0" : "+x"(sum) : "x"(row), "x"(columns));
-    }
-    return sum;
-  }
 };
 
 }  // namespace

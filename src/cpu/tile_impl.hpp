@@ -20,6 +20,24 @@ struct PlainProducts {
   }
 };
 
+#if defined(__FMA__)
+// The same with the instruction written out: GCC 12 takes forms of it that overwrite a factor
+// instead of the sum, and then runs out of registers. "v" is any vector register of the file's
+// instruction set.
+struct FmaProducts {
+  static constexpr int kTerms = 1;
+  template <typename Vec>
+  [[gnu::always_inline]] static inline Vec multiply_add(Vec row, Vec columns, Vec sum) {
+    if constexpr (sizeof(sum[0]) == 4) {
+      asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(columns));
+    } else {
+      asm("vfmadd231pd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(columns));
+    }
+    return sum;
+  }
+};
+#endif
+
 template <typename Isa, typename Acc>
 constexpr Kernels<Acc> make_kernels() {
   using M = MultiplyTile<Isa, Acc>;
