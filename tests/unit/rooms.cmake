@@ -3,6 +3,7 @@
 # and UBSan, `tsan` under TSan as well.
 function(flce_room_test name label)
   add_executable(test_${name} ${PROJECT_SOURCE_DIR}/tests/unit/test_${name}.cpp)
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(test_${name} PRIVATE flce_options flce_internal ${ARGN} GTest::gtest_main)
   if(label STREQUAL tsan)
     add_dependencies(tsan_tests test_${name})

@@ -2,8 +2,6 @@
 // The worker pool: every task once and in order, several callers at once, tasks that call in turn,
 // after fork.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "cpu/threads.hpp"
+#include "support/child.hpp"
 
 namespace flce::cpu {
 namespace {
@@ -109,24 +108,16 @@ TEST(Threads, ATaskMayCallInTurn) {
   EXPECT_TRUE(runs_every_task(100, 3)) << "the pool is free again";
 }
 
-// The exit status of `work` in a child process, 0 if it returns true.
-template <typename Work>
-int status_of_child(Work work) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(work() ? 0 : 1);
-  int status = -1;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 TEST(Threads, AForkedChildHasWorkersOfItsOwn) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer does not follow a fork of a process with threads";
 #endif
   ASSERT_TRUE(runs_every_task(100, 2));
   const auto works = [] { return runs_every_task(100, 2) && runs_a_chain(50, 3); };
-  EXPECT_EQ(status_of_child(works), 0);
-  EXPECT_EQ(status_of_child([&] { return works() && status_of_child(works) == 0 && works(); }), 0);
+  EXPECT_EQ(flce_test::status_of_child(works), 0);
+  EXPECT_EQ(flce_test::status_of_child(
+                [&] { return works() && flce_test::status_of_child(works) == 0 && works(); }),
+            0);
   EXPECT_TRUE(runs_every_task(100, 2)) << "the parent's pool goes on";
 }
 
@@ -141,7 +132,7 @@ TEST(Threads, AChildForkedWhileThePoolIsBusy) {
   });
   while (!is_running) std::this_thread::yield();
   for (int round = 0; round < 20; ++round) {
-    ASSERT_EQ(status_of_child([] { return runs_every_task(100, 3); }), 0) << round;
+    ASSERT_EQ(flce_test::status_of_child([] { return runs_every_task(100, 3); }), 0) << round;
   }
   stop = true;
   busy.join();

@@ -2,8 +2,6 @@
 // Whole operations beside each other: from several application threads with problems of their own,
 // in forked children, and in a task of the pool itself.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "cpu/threads.hpp"
+#include "support/child.hpp"
 #include "support/compare.hpp"
 #include "support/params.hpp"
 
@@ -66,15 +65,6 @@ TEST(ThreadsRun, WithinATaskOfThePool) {
   std::atomic<int> failures{0};
   flce::cpu::parallel_for(8, 3, [&](std::int64_t i, int) { failures += !is_right(all[i % 4]); });
   EXPECT_EQ(failures, 0);
-}
-
-template <typename Work>
-int status_of_child(Work work) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(work() ? 0 : 1);
-  int status = -1;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 TEST(ThreadsRun, InAChildAndInAChildOfAChild) {
