@@ -148,7 +148,10 @@ Calibration measure_calibration(const DeviceCaps& cpu) {
   calibration.bandwidth_bytes = f32.bandwidth_bytes;
   for (const Dtype dtype : kDtypes) {
     double& flops = calibration.matmul_flops[name_of(dtype)];
-    if (dtype == Dtype::kF32) flops = f32.matmul_flops;
+    if (dtype == Dtype::kF32) {
+      flops = f32.matmul_flops;
+      continue;
+    }
     for (int i = 0; i < kBursts; ++i) {
       flops = std::max(flops, measure_matmul_flops(dtype, cpu.num_threads));
     }
