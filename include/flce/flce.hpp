@@ -66,6 +66,21 @@ struct RunReport {
   std::uint64_t saved_high_water = 0;
 };
 
+// How a call is carried out; changes no result.
+struct RunOptions {
+  // CUDA: the cudaStream_t that all work goes to; null is the device's default stream. The call
+  // returns when the work has been given to it, allocates nothing, waits for nothing and can be
+  // recorded into a CUDA graph. The first call of a shape in a process may load code and look up
+  // products: make it before recording. The CPU has no streams and works before it returns.
+  void* stream = nullptr;
+  // CUDA: waits for the stream and throws Error{kTargetOutOfRange} as the CPU does, but after the
+  // work, not before it. Otherwise a target out of range makes that token's loss NaN and its
+  // gradients 0, and counts as ignored in the divisor. FLCE_CHECK=1 in the environment does the
+  // same for every call. The CPU always checks first.
+  bool check_targets = false;
+  RunReport* report = nullptr;
+};
+
 // The problem that these views and options pose: sizes, dtypes and wants are read off the views.
 // Throws Error{kInvalidArgument} naming the view or the option that does not fit. The views need no
 // data yet.
@@ -77,7 +92,7 @@ FLCE_API Problem problem_of(const Inputs& inputs, const Outputs& outputs, const 
 // Outputs must not overlap inputs, each other or the workspace. On an error nothing is written
 // (targets are checked first), except that NaN and Inf in the data are not errors.
 FLCE_API void run(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
-                  std::span<std::byte> workspace, RunReport* report = nullptr);
+                  std::span<std::byte> workspace, const RunOptions& options = {});
 
 // The same in two calls, for a plan with Pass::kForwardBackward. `saved` needs plan.saved_bytes
 // bytes aligned to 64, and must come to `backward` as `forward` left it; `backward` leaves it so,
@@ -85,14 +100,16 @@ FLCE_API void run(const Plan& plan, const Inputs& inputs, const Outputs& outputs
 // must be among its outputs; `backward` then multiplies them by the scalar inputs.grad_output.
 FLCE_API void forward(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
                       std::span<std::byte> workspace, std::span<std::byte> saved,
-                      RunReport* report = nullptr);
+                      const RunOptions& options = {});
 FLCE_API void backward(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
                        std::span<std::byte> workspace, std::span<std::byte> saved,
-                       RunReport* report = nullptr);
+                       const RunOptions& options = {});
 
-// grad *= upstream[0] for each given gradient; no pass over the memory when upstream[0] is 1.
+// grad *= upstream[0] for each given gradient; no pass over the memory when upstream[0] is 1. All
+// of it lies on `device`.
 FLCE_API void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
-                          const MatrixView& grad_weight, const VectorView& grad_bias);
+                          const MatrixView& grad_weight, const VectorView& grad_bias,
+                          DeviceKind device = DeviceKind::kCpu, void* stream = nullptr);
 
 // Memory aligned for `run`, zero, on 2 MiB pages where the system gives them. Keep it for the next
 // call: the first touch of fresh pages costs time.

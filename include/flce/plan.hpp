@@ -29,11 +29,19 @@ struct DeviceCaps {
 // inc = ceil(V / H), chunk = next_pow2(ceil(N / inc)).
 enum class ChunkPolicy : std::int32_t { kMeasured = 0, kLiger };
 
+// How a CUDA card computes. kPortable: products by cuBLASLt and one kernel over the logits between
+// them, on any card from compute capability 8.0 on.
+enum class Route : std::int32_t { kAuto = 0, kPortable };
+FLCE_API const char* name_of(Route route) noexcept;
+FLCE_API Route route_of(std::string_view name);
+
 struct PlanRequest {
   Method method = Method::kAuto;
   std::int64_t chunk = 0;          // token rows; 0: chosen by the policy. Larger than N means N.
   std::uint64_t budget_bytes = 0;  // hard limit of extra_bytes; 0: none
   ChunkPolicy policy = ChunkPolicy::kMeasured;
+  Route route = Route::kAuto;  // CUDA only
+  bool allow_tf32 = false;     // CUDA, f32: products of operands rounded to 10 bits of mantissa
 
   bool operator==(const PlanRequest&) const = default;
 };
@@ -58,6 +66,7 @@ enum class Slot : std::int32_t {
   kWeightPacked,    // a block of the weight, packed
   kTopk,            // candidates of the top-k
   kThreadScratch,   // tiles of the worker threads
+  kGemmScratch,     // CUDA: what cuBLASLt may use
   kNumSlots,
 };
 inline constexpr int kNumSlots = static_cast<int>(Slot::kNumSlots);
@@ -99,6 +108,7 @@ struct Plan {
   std::int64_t chunk = 0;  // token rows of a chunk, 1 <= chunk <= max(N, 1)
   std::int64_t slab = 0;   // vocabulary rows that the backward handles at once
   std::int64_t num_chunks = 0;
+  Route route = Route::kAuto;  // kAuto: the device has no routes
   std::array<SlotPlace, kNumSlots> slots{};
 
   std::uint64_t input_bytes = 0;      // hidden, weight, target, bias, weights, upstream

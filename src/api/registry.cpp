@@ -4,7 +4,9 @@
 
 #include <array>
 
+#include "core/check.hpp"
 #include "cpu/backend.hpp"
+#include "cuda/library.hpp"
 #include "cuda/plan_backend.hpp"
 #include "methods/methods.hpp"
 
@@ -22,6 +24,14 @@ const Backend* backend_of(DeviceKind kind) {
 }
 
 }  // namespace
+
+const Backend& running_backend(DeviceKind kind) {
+  if (kind == DeviceKind::kCpu) return cpu::backend();
+  require(kind == DeviceKind::kCuda, "there is no device kind {}", static_cast<int>(kind));
+  const CudaLibrary* cuda = cuda_library();
+  require(cuda != nullptr, ErrorCode::kUnsupported, "{}", cuda_library_refusal());
+  return cuda->backend();
+}
 
 const Registry& registry() {
   static constexpr Registry instance{kMethods.data(), static_cast<int>(kMethods.size()),

@@ -3,17 +3,11 @@
 #include "api/registry.hpp"
 #include "api/validate.hpp"
 #include "core/check.hpp"
+#include "core/env.hpp"
 #include "plan/planner.hpp"
 
 namespace flce {
 namespace {
-
-const Backend& backend_for(const Plan& plan) {
-  const Backend* backend = registry().backend_of(plan.caps.kind);
-  require(backend != nullptr, ErrorCode::kUnsupported, "this build has no backend for device {}",
-          name_of(plan.caps.kind));
-  return *backend;
-}
 
 const MethodInfo& runnable_method(const Plan& plan) {
   const MethodInfo* info = find_method(plan.method);
@@ -36,76 +30,93 @@ void require_pass(const Plan& plan, Pass pass, const char* call) {
 
 Step step_of(const Plan& plan, const MethodInfo& method, const Inputs& inputs,
              const Outputs& outputs, std::span<std::byte> workspace, std::span<std::byte> saved,
-             RunReport* report) {
+             const RunOptions& options) {
   Step step;
   step.plan = &plan;
   step.inputs = &inputs;
   step.outputs = &outputs;
   step.workspace = workspace.data();
   step.saved = saved.data();
-  step.report = report;
+  step.report = options.report;
+  step.stream = options.stream;
   step.kept = method.kept(plan.problem, {plan.method, plan.chunk, plan.slab});
   return step;
+}
+
+// The verbs of one call, on the device of its memory.
+template <typename Verbs>
+void carry_out(const Backend& backend, const Step& step, const RunOptions& options, Verbs verbs) {
+  struct Session {
+    const Backend& backend;
+    int before;
+    ~Session() { backend.end(before); }
+  } session{backend, backend.begin(step)};
+  backend.prepare(step);
+  verbs();
+  if (options.check_targets || environment().check_targets) backend.check_targets(step);
 }
 
 }  // namespace
 
 Plan plan(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
   validate_problem(problem);
-  validate_request(request, caps);
+  validate_request(request, caps, problem.dtype);
   return make_plan(registry(), problem, caps, request, false);
 }
 
 Plan plan_report(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
   validate_problem(problem);
-  validate_request(request, caps);
+  validate_request(request, caps, problem.dtype);
   return make_plan(registry(), problem, caps, request, true);
 }
 
 void run(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
-         std::span<std::byte> workspace, RunReport* report) {
+         std::span<std::byte> workspace, const RunOptions& options) {
   const MethodInfo& method = runnable_method(plan);
   require_pass(plan, Pass::kRun, "run");
   validate_buffer("workspace", workspace, plan.workspace_bytes);
   validate_views(plan, inputs, outputs, Phase::kRun, true, workspace, {});
-  const Backend& backend = backend_for(plan);
-  const Step step = step_of(plan, method, inputs, outputs, workspace, {}, report);
-  backend.prepare(step);
-  method.forward(backend, step);
-  if (plan.problem.wants.any_gradient()) method.backward(backend, step);
+  const Backend& backend = running_backend(plan.caps.kind);
+  const Step step = step_of(plan, method, inputs, outputs, workspace, {}, options);
+  carry_out(backend, step, options, [&] {
+    method.forward(backend, step);
+    if (plan.problem.wants.any_gradient()) method.backward(backend, step);
+  });
 }
 
 void forward(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
-             std::span<std::byte> workspace, std::span<std::byte> saved, RunReport* report) {
+             std::span<std::byte> workspace, std::span<std::byte> saved,
+             const RunOptions& options) {
   const MethodInfo& method = runnable_method(plan);
   require_pass(plan, Pass::kForwardBackward, "forward");
   validate_buffer("workspace", workspace, plan.workspace_bytes);
   validate_buffer("saved", saved, plan.saved_bytes);
   const bool writes_grads = plan.method == Method::kFused;
   validate_views(plan, inputs, outputs, Phase::kForward, writes_grads, workspace, saved);
-  const Backend& backend = backend_for(plan);
-  Step step = step_of(plan, method, inputs, outputs, workspace, saved, report);
+  const Backend& backend = running_backend(plan.caps.kind);
+  Step step = step_of(plan, method, inputs, outputs, workspace, saved, options);
   step.unit_upstream = true;
-  backend.prepare(step);
-  method.forward(backend, step);
+  carry_out(backend, step, options, [&] { method.forward(backend, step); });
 }
 
 void backward(const Plan& plan, const Inputs& inputs, const Outputs& outputs,
-              std::span<std::byte> workspace, std::span<std::byte> saved, RunReport* report) {
+              std::span<std::byte> workspace, std::span<std::byte> saved,
+              const RunOptions& options) {
   const MethodInfo& method = runnable_method(plan);
   require_pass(plan, Pass::kForwardBackward, "backward");
   validate_buffer("workspace", workspace, plan.workspace_bytes);
   validate_buffer("saved", saved, plan.saved_bytes);
   validate_views(plan, inputs, outputs, Phase::kBackward, true, workspace, saved);
   if (!plan.problem.wants.any_gradient()) return;
-  const Backend& backend = backend_for(plan);
-  const Step step = step_of(plan, method, inputs, outputs, workspace, saved, report);
-  backend.prepare(step);
-  method.backward(backend, step);
+  const Backend& backend = running_backend(plan.caps.kind);
+  Step step = step_of(plan, method, inputs, outputs, workspace, saved, options);
+  step.is_backward = true;
+  carry_out(backend, step, options, [&] { method.backward(backend, step); });
 }
 
 void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
-                 const MatrixView& grad_weight, const VectorView& grad_bias) {
+                 const MatrixView& grad_weight, const VectorView& grad_bias, DeviceKind device,
+                 void* stream) {
   require(upstream.size == 1 && upstream.data != nullptr &&
               (upstream.dtype >= Dtype::kF64 && upstream.dtype <= Dtype::kF16),
           "upstream has {} elements of {}; scale_grads multiplies by one number of f64, f32, bf16 "
@@ -120,9 +131,7 @@ void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
   }
   require(!grad_bias || grad_bias.data != nullptr || grad_bias.size == 0,
           "grad_bias has a null data pointer");
-  registry()
-      .backend_of(DeviceKind::kCpu)
-      ->scale_grads(upstream, grad_hidden, grad_weight, grad_bias);
+  running_backend(device).scale_grads(upstream, grad_hidden, grad_weight, grad_bias, stream);
 }
 
 }  // namespace flce

@@ -12,7 +12,7 @@ namespace flce {
 
 // Sizes, dtypes, options and their combinations.
 void validate_problem(const Problem& problem);
-void validate_request(const PlanRequest& request, const DeviceCaps& caps);
+void validate_request(const PlanRequest& request, const DeviceCaps& caps, Dtype dtype);
 
 // The views against the problem that they pose: shapes, dtypes and strides, not the memory.
 void validate_shapes(const Problem& problem, const Inputs& inputs, const Outputs& outputs);

@@ -134,7 +134,7 @@ void validate_problem(const Problem& p) {
   check_upstream(p);
 }
 
-void validate_request(const PlanRequest& request, const DeviceCaps& caps) {
+void validate_request(const PlanRequest& request, const DeviceCaps& caps, Dtype dtype) {
   require(request.method >= Method::kAuto && request.method <= Method::kChunkedEager,
           "method number {} is unknown", static_cast<int>(request.method));
   require(request.chunk >= 0, "chunk is {}; it must be a number of tokens, 1 or more (0: chosen)",
@@ -142,6 +142,16 @@ void validate_request(const PlanRequest& request, const DeviceCaps& caps) {
   require(request.policy == ChunkPolicy::kMeasured || request.policy == ChunkPolicy::kLiger,
           "chunk policy number {} is unknown; measured (0) and liger (1) exist",
           static_cast<int>(request.policy));
+  require(request.route == Route::kAuto || request.route == Route::kPortable,
+          "route number {} is unknown; auto (0) and portable (1) exist",
+          static_cast<int>(request.route));
+  const bool is_cuda = caps.kind == DeviceKind::kCuda;
+  require(is_cuda || request.route == Route::kAuto, ErrorCode::kUnsupported,
+          "route {} is for CUDA devices; device {} has no routes, leave it out",
+          name_of(request.route), name_of(caps.kind));
+  require(!request.allow_tf32 || (is_cuda && dtype == Dtype::kF32), ErrorCode::kUnsupported,
+          "tf32 is for f32 problems on CUDA devices; with {} on device {} leave it out",
+          name_of(dtype), name_of(caps.kind));
   require(caps.num_threads >= 1 && caps.num_threads <= 1024,
           "num_threads is {}; it must be from 1 to 1024", caps.num_threads);
 }

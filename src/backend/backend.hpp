@@ -48,8 +48,10 @@ struct Step {
   std::byte* workspace = nullptr;
   std::byte* saved = nullptr;
   RunReport* report = nullptr;
+  void* stream = nullptr;      // of a device that has streams
   Kept kept;                   // what this plan's method keeps
   bool unit_upstream = false;  // make gradients for an upstream of 1 (`fused` before backward)
+  bool is_backward = false;    // a backward call, whose forward call saved what it needs
 
   const Problem& problem() const { return plan->problem; }
 };
@@ -63,6 +65,9 @@ struct Turn {
 
 class Backend {
  public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
   virtual DeviceKind kind() const = 0;
@@ -74,6 +79,14 @@ class Backend {
   // and N are considered. Pure.
   virtual Tiling preferred_tiling(const Problem& problem, const DeviceCaps& caps,
                                   Method method) const = 0;
+
+  // Around all verbs of a call: makes the device of the step's memory the current one (and checks
+  // that all of the memory is there), and restores it. `begin` returns what `end` takes.
+  virtual int begin(const Step&) const { return 0; }
+  virtual void end(int) const noexcept {}
+  // After a call: waits, and throws Error{kTargetOutOfRange} if a target was out of range. Only for
+  // devices that cannot look at the targets first.
+  virtual void check_targets(const Step&) const {}
 
   // Puts small inputs (bias, class weights) into the workspace in the form that the other verbs
   // read. First verb of every call.
@@ -99,6 +112,14 @@ class Backend {
   // Coefficients of the logit gradient for the upstream of this call (after `combine`, perhaps in
   // an earlier call).
   virtual void coefficients(const Step& step, Range tokens) const = 0;
+  // partial, combine and coefficients of a whole head's chunk at once, for a backend that can do
+  // with fewer passes over the logits then. What it leaves in Slot::kKept from row 0 on is only for
+  // grad_hidden and grad_weight.
+  virtual void fused_chunk(const Step& step, Range tokens, Keep keep) const {
+    partial(step, tokens, keep, 0);
+    combine(step, tokens);
+    coefficients(step, tokens);
+  }
   // The reduced loss and the counts.
   virtual void reduce_loss(const Step& step) const = 0;
   // grad_hidden[tokens] (+)= gradient[tokens, vocab] . weight[vocab]; the sum runs over vocabulary.
@@ -115,7 +136,8 @@ class Backend {
                                             std::int64_t chunk) const = 0;
   // grad *= upstream[0], nothing where it is 1.
   virtual void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
-                           const MatrixView& grad_weight, const VectorView& grad_bias) const = 0;
+                           const MatrixView& grad_weight, const VectorView& grad_bias,
+                           void* stream) const = 0;
 };
 
 }  // namespace flce

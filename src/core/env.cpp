@@ -29,6 +29,10 @@ Environment read_environment() {
             kMaxThreads);
   }
   env.isa = variable("FLCE_ISA");
+  const std::string_view check = variable("FLCE_CHECK");
+  require(check.empty() || check == "0" || check == "1",
+          "FLCE_CHECK is '{}'; it must be 1 (check every target) or 0", check);
+  env.check_targets = check == "1";
   return env;
 }
 

@@ -16,12 +16,13 @@ constexpr std::array kMethodNames{"auto",      "naive",       "chunked",      "f
                                   "recompute", "naive-eager", "chunked-eager"};
 constexpr std::array kReductionNames{"none", "sum", "mean"};
 constexpr std::array kDeviceNames{"cpu", "cuda"};
+constexpr std::array kRouteNames{"auto", "portable"};
 constexpr std::array kSlotNames{
     "row_state",       "coefficients",    "reduction",     "kept",
     "tile_max",        "tile_stats",      "hidden_packed", "hidden_by_token",
     "grad_hidden_acc", "grad_weight_acc", "grad_bias_acc", "bias",
     "class_weight",    "gradient_packed", "weight_packed", "topk",
-    "thread_scratch"};
+    "thread_scratch",  "gemm_scratch"};
 static_assert(kSlotNames.size() == kNumSlots);
 static_assert(kMethodNames.size() == kNumMethods);
 
@@ -53,10 +54,12 @@ const char* name_of(Dtype dtype) noexcept { return name_in(kDtypeNames, dtype); 
 const char* name_of(Method method) noexcept { return name_in(kMethodNames, method); }
 const char* name_of(Reduction reduction) noexcept { return name_in(kReductionNames, reduction); }
 const char* name_of(DeviceKind kind) noexcept { return name_in(kDeviceNames, kind); }
+const char* name_of(Route route) noexcept { return name_in(kRouteNames, route); }
 const char* name_of(Slot slot) noexcept { return name_in(kSlotNames, slot); }
 
 Dtype dtype_of(std::string_view name) { return find_in<Dtype>(kDtypeNames, name, "dtype"); }
 Method method_of(std::string_view name) { return find_in<Method>(kMethodNames, name, "method"); }
+Route route_of(std::string_view name) { return find_in<Route>(kRouteNames, name, "route"); }
 Reduction reduction_of(std::string_view name) {
   return find_in<Reduction>(kReductionNames, name, "reduction");
 }

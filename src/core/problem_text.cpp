@@ -20,7 +20,7 @@ constexpr std::string_view kKnownWords =
     "temperature=X|per_token, normalizer=X, shift=K, sequence_length=K, upstream=scalar|per_token, "
     "grad_entropy, grad_weight=f32, accumulate, grad_bias, no_grad_hidden, no_grad_weight, "
     "lse, logprob, entropy, z_loss_part, argmax, num_correct, num_valid, topk=K, split, "
-    "method=M, chunk=C, budget=BYTES, policy=measured|liger";
+    "method=M, chunk=C, budget=BYTES, policy=measured|liger, route=auto|portable, tf32";
 
 template <typename Number>
 Number parse_number(std::string_view word, std::string_view text) {
@@ -146,6 +146,7 @@ bool parse_request(std::string_view key, std::string_view value, PlanRequest& re
     request.policy = value == "liger" ? ChunkPolicy::kLiger : ChunkPolicy::kMeasured;
     return true;
   }
+  if (key == "route") return request.route = route_of(value), true;
   return false;
 }
 
@@ -174,6 +175,10 @@ ProblemText parse_problem(std::string_view text) {
   for_each_word(text, [&](std::string_view word) {
     Problem scratch;
     if (parse_name(word, scratch) || parse_sizes(word, scratch)) return;
+    if (word == "tf32") {
+      result.request.allow_tf32 = true;
+      return;
+    }
     const std::size_t equals = word.find('=');
     const std::string_view key = word.substr(0, equals);
     const std::string_view value =
@@ -252,6 +257,8 @@ std::string format_problem(const Problem& p, const PlanRequest& request) {
   if (request.chunk != 0) text += fmt::format(" chunk={}", request.chunk);
   if (request.budget_bytes != 0) text += fmt::format(" budget={}", request.budget_bytes);
   if (request.policy == ChunkPolicy::kLiger) text += " policy=liger";
+  if (request.route != Route::kAuto) text += fmt::format(" route={}", name_of(request.route));
+  if (request.allow_tf32) text += " tf32";
   return text;
 }
 

@@ -89,7 +89,8 @@ class CpuBackend final : public Backend {
     return cpu::eager_scratch_bytes(problem, caps, chunk);
   }
   void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
-                   const MatrixView& grad_weight, const VectorView& grad_bias) const override {
+                   const MatrixView& grad_weight, const VectorView& grad_bias,
+                   void*) const override {
     cpu::scale_grads(upstream, grad_hidden, grad_weight, grad_bias);
   }
 };

@@ -1,19 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA backend that plans and cannot run: its booking is the one of DESIGN sections 7 and 8, its
-// verbs refuse. Lets `flce plan` answer for cards that are not at hand.
+// The planning half of the CUDA backend: pure, and the same for cards that are not at hand. Its
+// verbs refuse; the running half (run/backend.cpp, in libflce_cuda.so) overrides them.
 #pragma once
 
 #include "backend/backend.hpp"
 
 namespace flce {
 
+class CudaPlanBackend : public Backend {
+ public:
+  DeviceKind kind() const override { return DeviceKind::kCuda; }
+  void book(const Problem& problem, const DeviceCaps& caps, const Tiling& tiling, const Kept& kept,
+            Ledger& ledger) const override;
+  Tiling preferred_tiling(const Problem& problem, const DeviceCaps& caps,
+                          Method method) const override;
+  std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
+                                    std::int64_t chunk) const override;
+  std::int64_t stats_bytes() const override;
+
+  void prepare(const Step&) const override;
+  void scan_targets(const Step&) const override;
+  void partial(const Step&, Range, Keep, std::int64_t) const override;
+  void logits(const Step&, Range, Range) const override;
+  void export_stats(const Step&, Range, std::byte*) const override;
+  void merge_stats(const Step&, Range, const std::byte*, int) const override;
+  void combine(const Step&, Range) const override;
+  void coefficients(const Step&, Range) const override;
+  void reduce_loss(const Step&) const override;
+  void grad_hidden(const Step&, Range, Range, std::int64_t, Turn) const override;
+  void grad_weight(const Step&, Range, Range, std::int64_t, Turn) const override;
+  void run_eager(const Step&) const override;
+  void scale_grads(const VectorView&, const MatrixView&, const MatrixView&, const VectorView&,
+                   void*) const override;
+};
+
 const Backend& cuda_plan_backend();
-
-// Books the slots of a tiling on a card (book.cpp).
-void book_cuda(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
-
-// Whether the bf16 path with exponentials in 16 bits serves the problem (DESIGN section 8); else
-// the portable one with f32 logits does.
-bool uses_odds_form(const Problem& problem);
 
 }  // namespace flce

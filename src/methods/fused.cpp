@@ -43,10 +43,12 @@ void forward(const Backend& backend, const Step& step) {
   backend.scan_targets(step);
   const Pieces chunks(p.tokens, step.plan->chunk);
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
-    backend.partial(step, chunks[i], step.kept.what, 0);
-    backend.combine(step, chunks[i]);
-    if (!p.wants.any_gradient()) continue;
-    backend.coefficients(step, chunks[i]);
+    if (!p.wants.any_gradient()) {
+      backend.partial(step, chunks[i], Keep::kNothing, 0);
+      backend.combine(step, chunks[i]);
+      continue;
+    }
+    backend.fused_chunk(step, chunks[i], step.kept.what);
     grads_of_chunk(backend, step, chunks[i], {0, p.vocab}, 0, Turn{},
                    {chunks.is_first(i), chunks.is_last(i)});
   }
@@ -59,7 +61,7 @@ void backward(const Backend& backend, const Step& step) {
   const Problem& p = step.problem();
   if (p.pass == Pass::kRun || p.upstream == Upstream::kOne) return;
   backend.scale_grads(step.inputs->grad_output, step.outputs->grad_hidden,
-                      step.outputs->grad_weight, step.outputs->grad_bias);
+                      step.outputs->grad_weight, step.outputs->grad_bias, step.stream);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // Calls no driver. The processor's own capabilities are in src/cpu.
 #include "plan/caps.hpp"
 
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -17,18 +18,25 @@ namespace {
 // sparsity; 16-bit inputs with f32 sums; f32 without tensor cores.
 struct Card {
   std::string_view name;
+  std::string_view product;  // how the driver's name for it begins, behind "NVIDIA "
   double memory_gib;
   double tflops_16bit;
   double tflops_f32;
   double bandwidth_gbs;
 };
 constexpr Card kCards[] = {
-    {"a100-40", 39.4, 312.0, 19.5, 1555.0},  {"a100-80", 79.15, 312.0, 19.5, 2039.0},
-    {"a6000", 47.5, 154.8, 38.7, 768.0},     {"b200", 178.35, 2250.0, 75.0, 7700.0},
-    {"gh200-96", 94.5, 989.4, 66.9, 4000.0}, {"h100-80", 79.1, 989.4, 66.9, 3350.0},
-    {"h200", 139.7, 989.4, 66.9, 4800.0},    {"l4", 22.0, 121.0, 30.3, 300.0},
-    {"l40s", 44.4, 362.0, 91.6, 864.0},      {"rtx3090", 23.6, 71.0, 35.6, 936.0},
-    {"rtx4090", 23.5, 165.2, 82.6, 1008.0},  {"rtx5090", 31.4, 209.5, 104.8, 1792.0},
+    {"a100-40", "A100-", 39.4, 312.0, 19.5, 1555.0},
+    {"a100-80", "A100-", 79.15, 312.0, 19.5, 2039.0},
+    {"a6000", "RTX A6000", 47.5, 154.8, 38.7, 768.0},
+    {"b200", "B200", 178.35, 2250.0, 75.0, 7700.0},
+    {"gh200-96", "GH200", 94.5, 989.4, 66.9, 4000.0},
+    {"h100-80", "H100", 79.1, 989.4, 66.9, 3350.0},
+    {"h200", "H200", 139.7, 989.4, 66.9, 4800.0},
+    {"l4", "L4", 22.0, 121.0, 30.3, 300.0},
+    {"l40s", "L40S", 44.4, 362.0, 91.6, 864.0},
+    {"rtx3090", "GeForce RTX 3090", 23.6, 71.0, 35.6, 936.0},
+    {"rtx4090", "GeForce RTX 4090", 23.5, 165.2, 82.6, 1008.0},
+    {"rtx5090", "GeForce RTX 5090", 31.4, 209.5, 104.8, 1792.0},
 };
 
 // Large products sustain about this share of the data sheet: an H200 measured 640-700 of 989
@@ -61,6 +69,29 @@ DeviceCaps caps_of(const std::string& name) {
   caps.memory_bytes = static_cast<std::uint64_t>(card->memory_gib * kGiB);
   caps.matmul_flops = card->tflops_16bit * 1e12 * kSustainedShare;
   caps.bandwidth_bytes = card->bandwidth_gbs * 1e9;
+  return caps;
+}
+
+// Of several cards of one product the one whose memory is closest.
+DeviceCaps caps_of_product(std::string_view product, std::uint64_t memory_bytes) {
+  constexpr std::string_view kMaker = "NVIDIA ";
+  std::string_view name = product;
+  if (name.substr(0, kMaker.size()) == kMaker) name.remove_prefix(kMaker.size());
+  const auto distance = [&](const Card& card) {
+    return std::abs(card.memory_gib * kGiB - static_cast<double>(memory_bytes));
+  };
+  const Card* best = nullptr;
+  for (const Card& card : kCards) {
+    const bool matches = name.substr(0, card.product.size()) == card.product &&
+                         (name.size() == card.product.size() || card.product.back() == '-' ||
+                          name[card.product.size()] == ' ');
+    if (matches && (best == nullptr || distance(card) < distance(*best))) best = &card;
+  }
+  DeviceCaps caps;
+  caps.kind = DeviceKind::kCuda;
+  if (best != nullptr) caps = caps_of(std::string(best->name));
+  if (best == nullptr) write_text(caps.name, "{}", name);
+  caps.memory_bytes = memory_bytes;
   return caps;
 }
 

@@ -2,6 +2,9 @@
 // What the cost estimate asks of a device beyond its DeviceCaps.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "flce/plan.hpp"
 
 namespace flce {
@@ -10,5 +13,9 @@ namespace flce {
 // card is for 16-bit inputs; f32 products run without tensor cores (no TF32 rounding), at the
 // share that the card's data sheet gives.
 double matmul_flops_of(const DeviceCaps& caps, Dtype dtype);
+
+// A card at hand, by the driver's name for it ("NVIDIA H200"): the entry of caps_of with this
+// memory, or a card without figures.
+DeviceCaps caps_of_product(std::string_view product, std::uint64_t memory_bytes);
 
 }  // namespace flce

@@ -50,8 +50,8 @@ void write_too_big(const Scope& scope, MethodReport& report) {
 
 // Why no method of a device can serve the problem.
 void refuse_for_device(const Scope& scope, std::array<char, 320>& text) {
-  if (scope.caps.kind == DeviceKind::kCuda && scope.problem.dtype == Dtype::kF64) {
-    write_text(text, "f64 is computed on the CPU only; use f32, bf16 or f16, or device cpu");
+  if (scope.caps.kind == DeviceKind::kCuda && scope.problem.shard.total != 0) {
+    write_text(text, "a head split over ranks runs on the CPU only; use device cpu");
   }
 }
 
@@ -174,6 +174,7 @@ Plan empty_plan(const Problem& problem, const DeviceCaps& caps, const PlanReques
   plan.problem = problem;
   plan.caps = caps;
   plan.request = request;
+  plan.route = caps.kind == DeviceKind::kCuda ? Route::kPortable : Route::kAuto;
   plan.input_bytes = input_bytes_of(problem);
   plan.output_bytes = output_bytes_of(problem);
   for (int i = 0; i < static_cast<int>(plan.methods.size()); ++i) {

@@ -40,11 +40,11 @@ void run_in_two(const flce::Plan& plan, const Memory& memory, Block& workspace, 
     outputs.grad_weight = {};
     outputs.grad_bias = {};
   }
-  flce::forward(plan, inputs, outputs, workspace.span(), saved.span(), &forward_report);
+  flce::forward(plan, inputs, outputs, workspace.span(), saved.span(), {.report = &forward_report});
   std::fill(workspace.span().begin(), workspace.span().end(), std::byte{0xFF});
   if (plan.problem.wants.any_gradient()) {
     flce::backward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span(),
-                   &report);
+                   {.report = &report});
   }
   report.workspace_high_water =
       std::max(report.workspace_high_water, forward_report.workspace_high_water);
@@ -101,7 +101,8 @@ Outcome run_case(const Case& c, const RunConfig& config) {
   Block workspace(outcome.plan.workspace_bytes);
   Block saved(outcome.plan.saved_bytes);
   if (config.pass == flce::Pass::kRun) {
-    flce::run(outcome.plan, memory.inputs(), memory.outputs(), workspace.span(), &outcome.report);
+    flce::run(outcome.plan, memory.inputs(), memory.outputs(), workspace.span(),
+              {.report = &outcome.report});
   } else {
     run_in_two(outcome.plan, memory, workspace, saved, outcome.report);
   }

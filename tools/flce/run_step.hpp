@@ -17,13 +17,13 @@ inline RunReport execute(const Plan& plan, const Inputs& inputs, const Outputs& 
                          std::span<std::byte> workspace, std::span<std::byte> saved) {
   RunReport report;
   if (plan.problem.pass == Pass::kRun) {
-    run(plan, inputs, outputs, workspace, &report);
+    run(plan, inputs, outputs, workspace, {.report = &report});
     return report;
   }
-  forward(plan, inputs, outputs, workspace, saved, &report);
+  forward(plan, inputs, outputs, workspace, saved, {.report = &report});
   if (!plan.problem.wants.any_gradient()) return report;
   RunReport second;
-  backward(plan, inputs, outputs, workspace, saved, &second);
+  backward(plan, inputs, outputs, workspace, saved, {.report = &second});
   return {std::max(report.workspace_high_water, second.workspace_high_water),
           std::max(report.saved_high_water, second.saved_high_water)};
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes of a CUDA step's memory, from the problem and its tiling alone: used by the booking
+// (book.cpp) and by the verbs (run/).
+#pragma once
+
+#include <cstdint>
+
+#include "backend/backend.hpp"
+#include "core/dtypes.hpp"
+
+namespace flce::cuda {
+
+// A row of logits begins on a cache line: 16-byte accesses and cuBLASLt's fastest kernels, for any
+// V.
+inline constexpr std::int64_t kLineBytes = 128;
+// A row of packed hidden states begins on a multiple of 16 bytes.
+inline constexpr std::int64_t kPackBytes = 16;
+// Where no logits are kept they are made in pieces that stay in the L2 cache until they have been
+// read: about this many bytes, at most kPieceTokens tokens.
+inline constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
+inline constexpr std::int64_t kPieceTokens = 4096;
+// What cuBLASLt may use beside its operands.
+inline constexpr std::int64_t kGemmScratchBytes = std::int64_t{32} << 20;
+
+// How grad_weight is summed over several chunks.
+enum class WeightSum {
+  kDirect,  // in the caller's buffer, which has the accumulation type (or there is one chunk)
+  kBuffer,  // in the accumulation type, in the workspace
+};
+
+struct Sizes {
+  std::int64_t acc_size = 4;  // bytes of the accumulation type
+  std::int64_t in_size = 4;   // bytes of the problem's type, which the gradient is rounded to
+  std::int64_t chunk = 1;     // tokens of a chunk
+  std::int64_t num_chunks = 1;
+  std::int64_t kept_rows = 0;    // rows of logits that are held ...
+  std::int64_t kept_cols = 0;    // ... and logits of a row, to whole lines
+  std::int64_t hidden_cols = 0;  // elements of a packed hidden row
+  // Where nothing is kept: a piece of the logits.
+  std::int64_t piece_tokens = 1;
+  std::int64_t piece_cols = 1;
+  bool has_own_gradient = false;  // the logit gradient does not take the logits' place
+  WeightSum weight_sum = WeightSum::kDirect;
+  std::int64_t sum_rows = 0;      // rows of grad_weight's accumulator
+  bool sums_grad_hidden = false;  // grad_hidden has an accumulator
+};
+
+Sizes sizes_of(const Problem& problem, const Tiling& tiling, const Kept& kept);
+
+void book(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
+
+inline Tiling tiling_of(const Plan& plan) { return {plan.method, plan.chunk, plan.slab}; }
+
+}  // namespace flce::cuda
