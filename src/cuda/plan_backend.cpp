@@ -17,12 +17,14 @@ namespace {
 constexpr std::int64_t kChunkTokens = 4096;
 
 // `recompute` works on chunk x slab logits: all tokens up to kSlabTokens, so that a slab's rows of
-// grad_weight are one product, and about kSlabBytes, in whole tiles.
+// grad_weight are one product, and a slab that brings the whole, with grad_hidden's sums and the
+// packed hidden rows, to about kSlabBytes. A slab costs a pass over the sums, so it has a least
+// size.
 constexpr std::int64_t kSlabTokens = 16384;
-constexpr std::int64_t kSlabBytes = std::int64_t{150} << 20;
+constexpr std::int64_t kSlabBytes = std::int64_t{550} * 1000 * 1000;
 constexpr std::int64_t kTileRows = 256;
-constexpr std::int64_t kMinSlab = 512;
-constexpr std::int64_t kMaxSlab = 16384;
+constexpr std::int64_t kMinSlab = 4096;
+constexpr std::int64_t kMaxSlab = 32768;
 
 [[noreturn]] void no_run_path() {
   fail(ErrorCode::kInternal, "the planning half of the CUDA backend was asked to run");
@@ -39,7 +41,9 @@ Tiling CudaPlanBackend::preferred_tiling(const Problem& p, const DeviceCaps&, Me
   if (method != Method::kRecompute) return {method, kChunkTokens, p.vocab};
   const std::int64_t tokens = std::clamp<std::int64_t>(p.tokens, 1, kSlabTokens);
   const std::int64_t wide = size_of(accumulation_dtype(p.dtype));
-  const std::int64_t rows = kSlabBytes / (wide * tokens) / kTileRows * kTileRows;
+  const std::int64_t sums = p.tokens * p.hidden * wide + tokens * p.hidden * size_of(p.dtype);
+  const std::int64_t room = std::max<std::int64_t>(kSlabBytes - sums, 0);
+  const std::int64_t rows = room / (wide * tokens) / kTileRows * kTileRows;
   return {method, kSlabTokens, std::clamp(rows, kMinSlab, kMaxSlab)};
 }
 

@@ -18,8 +18,8 @@ class Locator {
     if (data == nullptr) return;
     cudaPointerAttributes attributes{};
     check_cuda(cudaPointerGetAttributes(&attributes, data), "looking at a pointer");
-    const bool is_reachable = attributes.type == cudaMemoryTypeDevice ||
-                              attributes.type == cudaMemoryTypeManaged;
+    const bool is_reachable =
+        attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
     require(is_reachable,
             "{} is at {}, in host memory; a plan for device cuda needs it on the device (copy it "
             "there, or plan for device cpu)",

@@ -86,9 +86,9 @@ struct Sizes3 {
 };
 
 // The three products on contiguous operands; a logit has `logit_dtype`.
-std::array<Gemm, 3> three_products(const Sizes3& n, Dtype dtype, const Operand& x,
-                                   const Operand& w, void* logits, Dtype logit_dtype, void* grad_x,
-                                   void* grad_w, void* scratch) {
+std::array<Gemm, 3> three_products(const Sizes3& n, Dtype dtype, const Operand& x, const Operand& w,
+                                   void* logits, Dtype logit_dtype, void* grad_x, void* grad_w,
+                                   void* scratch) {
   std::array<Gemm, 3> all{};
   for (Gemm& g : all) {
     g.product = Product::kPlain;
@@ -131,9 +131,8 @@ class Floor final : public CudaFloor {
         grad_weight_(bytes_of(n_.vocab, n_.hidden, size_of(hidden.dtype))),
         scratch_(kGemmScratchBytes),
         gemms_(three_products(n_, hidden.dtype, {hidden.data, stride_of(hidden), false},
-                              {weight.data, stride_of(weight), false}, logits_.data(),
-                              hidden.dtype, grad_hidden_.data(), grad_weight_.data(),
-                              scratch_.data())) {
+                              {weight.data, stride_of(weight), false}, logits_.data(), hidden.dtype,
+                              grad_hidden_.data(), grad_weight_.data(), scratch_.data())) {
     for (std::size_t i = 0; i < gemms_.size(); ++i) {
       gemms_[i].allow_tf32 = allow_tf32;
       const std::vector<Candidate> candidates = candidates_of(gemms_[i], kMostCandidates);
@@ -189,8 +188,7 @@ std::vector<TunedProduct> tune(std::int64_t tokens, std::int64_t hidden, std::in
   check_launch("random operands");
   const auto make = [&](Dtype logit_dtype) {
     return three_products(n, dtype, {x.data(), hidden, false}, {w.data(), hidden, false},
-                          logits.data(), logit_dtype, grad_x.data(), grad_w.data(),
-                          scratch.data());
+                          logits.data(), logit_dtype, grad_x.data(), grad_w.data(), scratch.data());
   };
   // The gradient of f32 logits takes their place, so its rows are as far apart.
   std::array<Gemm, 3> ours = make(wide);
@@ -223,7 +221,8 @@ struct TileName {
   int id;
   const char* name;
 };
-#define FLCE_TILE(rows, cols) {CUBLASLT_MATMUL_TILE_##rows##x##cols, #rows "x" #cols}
+#define FLCE_TILE(rows, cols) \
+  { CUBLASLT_MATMUL_TILE_##rows##x##cols, #rows "x" #cols }
 constexpr TileName kTiles[] = {
     FLCE_TILE(64, 64),   FLCE_TILE(64, 96),   FLCE_TILE(64, 128),  FLCE_TILE(64, 256),
     FLCE_TILE(96, 64),   FLCE_TILE(96, 128),  FLCE_TILE(128, 64),  FLCE_TILE(128, 96),
@@ -232,10 +231,11 @@ constexpr TileName kTiles[] = {
     FLCE_TILE(192, 96),  FLCE_TILE(64, 192),  FLCE_TILE(64, 512),  FLCE_TILE(512, 64),
 };
 #undef FLCE_TILE
-#define FLCE_CLUSTER(rows, cols) {CUBLASLT_CLUSTER_SHAPE_##rows##x##cols##x1, #rows "x" #cols}
+#define FLCE_CLUSTER(rows, cols) \
+  { CUBLASLT_CLUSTER_SHAPE_##rows##x##cols##x1, #rows "x" #cols }
 constexpr TileName kClusters[] = {
-    FLCE_CLUSTER(1, 1), FLCE_CLUSTER(2, 1), FLCE_CLUSTER(4, 1), FLCE_CLUSTER(1, 2),
-    FLCE_CLUSTER(2, 2), FLCE_CLUSTER(4, 2), FLCE_CLUSTER(1, 4), FLCE_CLUSTER(2, 4),
+    FLCE_CLUSTER(1, 1), FLCE_CLUSTER(2, 1), FLCE_CLUSTER(4, 1),  FLCE_CLUSTER(1, 2),
+    FLCE_CLUSTER(2, 2), FLCE_CLUSTER(4, 2), FLCE_CLUSTER(1, 4),  FLCE_CLUSTER(2, 4),
     FLCE_CLUSTER(8, 1), FLCE_CLUSTER(1, 8), FLCE_CLUSTER(16, 1), FLCE_CLUSTER(1, 16),
 };
 #undef FLCE_CLUSTER
@@ -263,9 +263,9 @@ double relative_error(const MatrixView& got, const MatrixView& want) {
                     got.rows, got.cols, static_cast<double*>(sums.data()), kBlocks, nullptr);
   check_launch("comparing");
   std::vector<double> parts(2 * kBlocks);
-  check_cuda(cudaMemcpy(parts.data(), sums.data(), parts.size() * sizeof(double),
-                        cudaMemcpyDeviceToHost),
-             "comparing");
+  check_cuda(
+      cudaMemcpy(parts.data(), sums.data(), parts.size() * sizeof(double), cudaMemcpyDeviceToHost),
+      "comparing");
   double error = 0.0;
   double size = 0.0;
   for (std::size_t i = 0; i < parts.size(); i += 2) {

@@ -97,8 +97,7 @@ int algo_number(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttrib
   std::uint32_t value = 0;
   std::size_t written = 0;
   const std::size_t size = attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? 2 : 4;
-  const cublasStatus_t status =
-      cublaslt().get_algo(&algo, attribute, &value, size, &written);
+  const cublasStatus_t status = cublaslt().get_algo(&algo, attribute, &value, size, &written);
   return status == CUBLAS_STATUS_SUCCESS ? static_cast<int>(value) : 0;
 }
 
@@ -140,12 +139,9 @@ Key key_of(const Gemm& g) {
 
 Candidate choose(const Gemm& g) {
   const bool is_16bit = g.in == Dtype::kBF16 || g.in == Dtype::kF16;
-  const std::int64_t tokens = g.product == Product::kGradWeight ||
-                                      g.product == Product::kGradWeightAcc
-                                  ? g.k
-                                  : g.m;
-  const Choice* choice =
-      is_16bit ? find_choice(current_device_name(), g.product, tokens) : nullptr;
+  const std::int64_t tokens =
+      g.product == Product::kGradWeight || g.product == Product::kGradWeightAcc ? g.k : g.m;
+  const Choice* choice = is_16bit ? find_choice(current_device_name(), g.product, tokens) : nullptr;
   const std::vector<Candidate> candidates =
       candidates_of(g, choice != nullptr ? kMostCandidates : 1);
   if (choice == nullptr) return candidates.front();
@@ -208,11 +204,11 @@ void run_gemm(const Gemm& g, const Candidate& candidate, cudaStream_t stream) {
     alpha_at = g.device_alpha;
     beta_at = g.device_beta + (g.accumulate ? 1 : 0);
   }
-  check_cublas(cublaslt().matmul(handle_here(), descriptors.desc, alpha_at, g.b.data, descriptors.a,
-                                 g.a.data, descriptors.b, beta_at, g.d, descriptors.d, g.d,
-                                 descriptors.d, &candidate.algo, g.scratch, g.scratch_bytes,
-                                 stream),
-               name_of(g.product));
+  check_cublas(
+      cublaslt().matmul(handle_here(), descriptors.desc, alpha_at, g.b.data, descriptors.a,
+                        g.a.data, descriptors.b, beta_at, g.d, descriptors.d, g.d, descriptors.d,
+                        &candidate.algo, g.scratch, g.scratch_bytes, stream),
+      name_of(g.product));
 }
 
 void run_gemm(const Gemm& g, cudaStream_t stream) {

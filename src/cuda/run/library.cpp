@@ -50,10 +50,11 @@ std::string find_refusal() {
     int driver = 0;
     cudaDriverGetVersion(&driver);
     return driver == 0 ? std::string("there is no NVIDIA driver on this machine; device cpu works")
-                       : fmt::format("the NVIDIA driver knows CUDA {}.{} at most, this build needs "
-                                     "{}.{}; install a newer driver; device cpu works",
-                                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                                     CUDART_VERSION % 1000 / 10);
+                       : fmt::format(
+                             "the NVIDIA driver knows CUDA {}.{} at most, this build needs "
+                             "{}.{}; install a newer driver; device cpu works",
+                             driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                             CUDART_VERSION % 1000 / 10);
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
     return "the NVIDIA driver sees no CUDA device; device cpu works";
@@ -71,9 +72,10 @@ std::string find_refusal() {
     newest = std::max(newest, 10 * major + minor);
   }
   if (newest < kOldestCapability) {
-    return fmt::format("the newest CUDA device here has compute capability {}.{}; 8.0 or newer is "
-                       "needed; device cpu works",
-                       newest / 10, newest % 10);
+    return fmt::format(
+        "the newest CUDA device here has compute capability {}.{}; 8.0 or newer is "
+        "needed; device cpu works",
+        newest / 10, newest % 10);
   }
   return cublaslt().refusal;
 }

@@ -19,6 +19,7 @@ void read_options(const Problem& p, Call& call) {
   call.softcap = o.softcap;
   call.scale = o.scale;
   call.temperature = o.temperature;
+  call.inverse_temperature = 1.0 / o.temperature;
   call.has_normalizer = o.has_normalizer || o.normalizer != 0.0;
   call.normalizer = o.normalizer;
   call.shift = o.shift;

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "backend/backend.hpp"
-#include "cuda/run/gemm.hpp"
 #include "core/int_math.hpp"
+#include "cuda/run/gemm.hpp"
 #include "cuda/sizes.hpp"
 #include "kernels/portable/kernels.hpp"
 

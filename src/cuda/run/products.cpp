@@ -69,9 +69,8 @@ void multiply_grad_hidden(const Memory& memory, const GradientBlock& gradient, R
   run_gemm(g, memory.stream());
   const RowsOut rows{out.data, out.row_stride, out.dtype};
   if (sums && turn.last) {
-    launch_store_rows({g.d, g.n, g.out},
-                      {row_of(out, tokens.begin), out.row_stride, out.dtype}, g.m, g.n, false,
-                      memory.stream());
+    launch_store_rows({g.d, g.n, g.out}, {row_of(out, tokens.begin), out.row_stride, out.dtype},
+                      g.m, g.n, false, memory.stream());
   }
   // 0 * inf in the weight is not 0.
   if (turn.last) {

@@ -183,8 +183,8 @@ void grad_weight(const Step& step, Range tokens, Range vocab, std::int64_t kept_
                        memory.stream());
     if (turn.last) {
       RealsOut out = reals_out(bias);
-      out.data = static_cast<std::byte*>(bias.data) +
-                 vocab.begin * bias.stride * size_of(bias.dtype);
+      out.data =
+          static_cast<std::byte*>(bias.data) + vocab.begin * bias.stride * size_of(bias.dtype);
       launch_store_bias(acc, vocab.size(), out, p.accumulate_grad_bias, memory.stream());
     }
   }

@@ -103,8 +103,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    scale_rows(Reals factor, T* to, std::int64_t row_stride, std::int64_t rows,
-               std::int64_t cols) {
+    scale_rows(Reals factor, T* to, std::int64_t row_stride, std::int64_t rows, std::int64_t cols) {
   const double f = load_real(factor, 0);
   const std::int64_t k = blockIdx.x * std::int64_t{kThreads} + threadIdx.x;
   if (f == 1.0 || k >= cols) return;
@@ -201,8 +200,7 @@ void launch_column_sums(const Call& call, const GradientBlock& gradient, std::in
   visit_dtype(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     column_sums<T><<<blocks_for(cols, kSumCols), dim3(kSumCols, kSumRows), 0, stream>>>(
-        call, static_cast<const T*>(gradient.data), gradient.row_stride, rows, cols, is_first,
-        acc);
+        call, static_cast<const T*>(gradient.data), gradient.row_stride, rows, cols, is_first, acc);
   });
 }
 
@@ -234,13 +232,13 @@ void launch_zero_rows(const RowsOut& to, std::int64_t rows, std::int64_t cols,
   });
 }
 
-void launch_scale_rows(const Reals& factor, const RowsOut& to, std::int64_t rows,
-                       std::int64_t cols, cudaStream_t stream) {
+void launch_scale_rows(const Reals& factor, const RowsOut& to, std::int64_t rows, std::int64_t cols,
+                       cudaStream_t stream) {
   if (rows <= 0 || cols <= 0) return;
   visit_dtype(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    scale_rows<T><<<grid_of(rows, cols), kThreads, 0, stream>>>(
-        factor, static_cast<T*>(to.data), to.row_stride, rows, cols);
+    scale_rows<T><<<grid_of(rows, cols), kThreads, 0, stream>>>(factor, static_cast<T*>(to.data),
+                                                                to.row_stride, rows, cols);
   });
 }
 

@@ -20,17 +20,21 @@ __global__ void convert(const From* from, To* to, std::int64_t count) {
 template <typename Acc>
 __global__ void __launch_bounds__(kThreads)
     eager_logprobs(const Acc* copy, Acc* logprobs, std::int64_t cols) {
-  __shared__ StatsScratch scratch;
+  __shared__ ColumnStats<Acc, false> of_warp[kThreads / kWarp];
   __shared__ Acc lse;
   const Acc* from = copy + blockIdx.x * cols;
   Acc* to = logprobs + blockIdx.x * cols;
+  const LogitMap<Acc, false> map;
   ColumnStats<Acc, false> stats;
   for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) {
-    const Acc u[1] = {from[j]};
-    stats.add(u, 1, j, -1, nullptr, false);
+    Acc v[kQuad] = {from[j]};
+    stats.add_some(v, 1, j, -1, map, nullptr, false);
   }
-  const RowStats sum = merge_block(stats, scratch);
-  if (threadIdx.x == 0) lse = static_cast<Acc>(sum.max + log(sum.others));
+  stats = merge_block<kThreads>(stats, of_warp);
+  if (threadIdx.x == 0) {
+    const RowStats row = row_stats_of(stats, map);
+    lse = static_cast<Acc>(row.max + log(row.others));
+  }
   __syncthreads();
   for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) to[j] = from[j] - lse;
 }

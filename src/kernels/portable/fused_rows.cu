@@ -36,7 +36,8 @@ struct RowCluster {
   // Between these two no block of the cluster leaves.
   __device__ void arrive() const { cg::this_cluster().barrier_arrive(); }
   __device__ void wait() const { cg::this_cluster().barrier_wait(); }
-  __device__ RowStats read(RowStats* shared, unsigned from) const {
+  template <typename Stats>
+  __device__ Stats read(Stats* shared, unsigned from) const {
     return *cg::this_cluster().map_shared_rank(shared, from);
   }
 #else
@@ -45,31 +46,37 @@ struct RowCluster {
   __device__ void sync() const { __syncthreads(); }
   __device__ void arrive() const {}
   __device__ void wait() const {}
-  __device__ RowStats read(RowStats* shared, unsigned) const { return *shared; }
+  template <typename Stats>
+  __device__ Stats read(Stats* shared, unsigned) const {
+    return *shared;
+  }
 #endif
 };
 
+template <typename Acc, bool kFull>
 struct Shared {
-  StatsScratch scratch;
-  RowStats slice;
+  ColumnStats<Acc, kFull> of_warp[kThreads / kWarp];
+  ColumnStats<Acc, kFull> slice;
   TokenGradient gradient;
+  Coefficients<Acc> coefficients;
 };
 
 // Columns [begin, end) of a row; the first one is a multiple of 8: 16-byte pieces of any type.
 struct Slice {
-  std::int64_t begin;
-  std::int64_t end;
+  int begin;
+  int end;
 };
 __device__ inline Slice slice_of(std::int64_t cols, const RowCluster& cluster) {
-  const std::int64_t size = cluster.size();
-  const std::int64_t width = ((cols + size - 1) / size + 7) / 8 * 8;
-  const std::int64_t begin = min(cols, cluster.rank() * width);
-  return {begin, min(cols, begin + width)};
+  const int all = static_cast<int>(cols);
+  const int size = static_cast<int>(cluster.size());
+  const int width = ((all + size - 1) / size + 7) / 8 * 8;
+  const int begin = min(all, static_cast<int>(cluster.rank()) * width);
+  return {begin, min(all, begin + width)};
 }
 
 template <typename T>
 __device__ inline void zero_slice(T* row, const Slice& slice) {
-  for (std::int64_t j = slice.begin + threadIdx.x; j < slice.end; j += blockDim.x) {
+  for (int j = slice.begin + static_cast<int>(threadIdx.x); j < slice.end; j += blockDim.x) {
     row[j] = round_to<T>(0.0);
   }
 }
@@ -81,43 +88,23 @@ __device__ inline void copy_async(void* shared, const void* global) {
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// Four columns of a row, which stay one thread's from load to store.
-constexpr int kCount = 4;
-constexpr int kStep = kCount * kThreads;
+// A thread's four columns stay its own from load to store.
+constexpr int kStep = kQuad * kThreads;
 
 // Starts the copies of this thread's columns. What is behind the row's end becomes 0.
 __device__ inline void load_slice(const float* row, const Slice& slice, float* resident) {
-  for (std::int64_t j = slice.begin + kCount * threadIdx.x; j < slice.end; j += kStep) {
+  for (int j = slice.begin + kQuad * static_cast<int>(threadIdx.x); j < slice.end; j += kStep) {
     float* const to = resident + (j - slice.begin);
-    if (j + kCount <= slice.end) {
+    if (j + kQuad <= slice.end) {
       copy_async(to, row + j);
     } else {
-      for (int i = 0; i < kCount; ++i) to[i] = j + i < slice.end ? row[j + i] : 0.0f;
+      for (int i = 0; i < kQuad; ++i) to[i] = j + i < slice.end ? row[j + i] : 0.0f;
     }
   }
 }
 
-// Statistics of this thread's columns; z(j, i) is logit j + i, without its bias.
-template <typename Acc, bool kFull, typename Read>
-__device__ inline ColumnStats<Acc, kFull> sum_slice(const Call& call, const Slice& slice,
-                                                    std::int64_t target_col,
-                                                    const LogitMap<Acc, kFull>& map, Read read) {
-  const auto* weights = static_cast<const Acc*>(call.class_weight);
-  ColumnStats<Acc, kFull> stats;
-#pragma unroll 1
-  for (std::int64_t j = slice.begin + kCount * threadIdx.x; j < slice.end; j += kStep) {
-    Acc u[kCount];
-    read(j, u);
-    const int count = slice.end - j < kCount ? static_cast<int>(slice.end - j) : kCount;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const Acc z = i < count ? map.with_bias(u[i], j + i) : Acc(0);
-      u[i] = map.u(z);
-      if (kFull && i < count && j + i == target_col) stats.target_slope = map.slope(z);
-    }
-    stats.add(u, count, j, target_col, weights, call.wants_best);
-  }
-  return stats;
+__device__ inline void load_resident(const float* resident, int at, float (&z)[kQuad]) {
+  *reinterpret_cast<float4*>(z) = *reinterpret_cast<const float4*>(resident + at);
 }
 
 // Gradients of this thread's columns from the resident logits.
@@ -125,28 +112,11 @@ template <typename T, bool kFull>
 __device__ inline void write_resident(const Call& call, const float* resident, T* row,
                                       const Slice& slice, const Coefficients<float>& c,
                                       const LogitMap<float, kFull>& map) {
-  struct alignas(kCount * sizeof(T)) Quad {
-    T value[kCount];
-  };
-  const auto* weights = static_cast<const float*>(call.class_weight);
 #pragma unroll 2
-  for (std::int64_t j = slice.begin + kCount * threadIdx.x; j < slice.end; j += kStep) {
-    const float4 z4 = *reinterpret_cast<const float4*>(resident + (j - slice.begin));
-    const float z[kCount] = {z4.x, z4.y, z4.z, z4.w};
-    Quad g;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const bool is_there = j + i < slice.end;
-      const float value =
-          is_there ? c.template gradient<kFull>(map.with_bias(z[i], j + i), j + i, map, weights)
-                   : 0.0f;
-      g.value[i] = round_to<T>(value);
-    }
-    if (j + kCount <= slice.end) {
-      *reinterpret_cast<Quad*>(row + j) = g;
-    } else {
-      for (int i = 0; j + i < slice.end; ++i) row[j + i] = g.value[i];
-    }
+  for (int j = slice.begin + kQuad * static_cast<int>(threadIdx.x); j < slice.end; j += kStep) {
+    float z[kQuad];
+    load_resident(resident, j - slice.begin, z);
+    store_quad(row, j, slice.end, gradient_quad<T, kFull>(call, z, j, slice.end, 0, c, map));
   }
 }
 
@@ -154,17 +124,18 @@ __device__ inline void write_resident(const Call& call, const float* resident, T
 // keeps the writes, which are at most as wide, behind every read that is still to come.
 template <typename Acc, typename T, bool kFull>
 __device__ inline void write_streaming(const Call& call, const Acc* from, T* row,
-                                       std::int64_t cols, const Coefficients<Acc>& c,
+                                       const Slice& slice, const Coefficients<Acc>& c,
                                        const LogitMap<Acc, kFull>& map) {
-  const auto* weights = static_cast<const Acc*>(call.class_weight);
-  for (std::int64_t base = 0; base < cols; base += kThreads) {
-    const std::int64_t j = base + threadIdx.x;
-    T g = round_to<T>(0.0);
-    if (j < cols) {
-      g = round_to<T>(c.template gradient<kFull>(map.with_bias(from[j], j), j, map, weights));
+  for (int base = 0; base < slice.end; base += kStep) {
+    const int j = base + kQuad * static_cast<int>(threadIdx.x);
+    Quad<T> g;
+    if (j < slice.end) {
+      Acc z[kQuad];
+      load_quad(from, j, slice.end, z);
+      g = gradient_quad<T, kFull>(call, z, j, slice.end, 0, c, map);
     }
     __syncthreads();
-    if (j < cols) row[j] = g;
+    if (j < slice.end) store_quad(row, j, slice.end, g);
   }
 }
 
@@ -172,18 +143,20 @@ __device__ inline void write_streaming(const Call& call, const Acc* from, T* row
 template <typename Acc, bool kFull>
 __device__ inline void finish_row(const Call& call, std::int64_t token,
                                   const ColumnStats<Acc, kFull>& stats, const RowCluster& cluster,
-                                  const TokenGradient& factors, Shared& shared) {
-  const RowStats slice = merge_block(stats, shared.scratch);
+                                  const LogitMap<Acc, kFull>& map, Shared<Acc, kFull>& shared) {
+  const ColumnStats<Acc, kFull> slice = merge_block<kThreads>(stats, shared.of_warp);
   if (threadIdx.x == 0) shared.slice = slice;
   cluster.sync();  // all slices are read, and their statistics can be
   if (threadIdx.x < kWarp) {
-    const RowStats mine =
-        threadIdx.x < cluster.size() ? cluster.read(&shared.slice, threadIdx.x) : RowStats{};
-    RowStats row = merge_lanes<kFull>(mine);
-    if (!kFull) row.target_slope = 1.0;
+    const unsigned rank = threadIdx.x % kMaxCluster;
+    ColumnStats<Acc, kFull> mine;
+    if (rank < cluster.size()) mine = cluster.read(&shared.slice, rank);
+    mine = merge_lanes<kMaxCluster>(mine);
     if (threadIdx.x == 0) {
-      shared.gradient = factors;
+      RowStats row = row_stats_of(mine, map);
+      if (!kFull) row.target_slope = 1.0;
       add_statistics(row, loss_params(call), shared.gradient);
+      shared.coefficients = Coefficients<Acc>(shared.gradient);
       if (cluster.rank() == 0) call.states[token].stats = row;
     }
   }
@@ -195,48 +168,44 @@ template <typename Acc, typename T, bool kFull, bool kResident>
 __global__ void __launch_bounds__(kThreads, kResident && !kFull ? 3 : 1)
     fused_rows(const __grid_constant__ Call call, LogitBlock block) {
   extern __shared__ __align__(16) float resident[];
-  __shared__ Shared shared;
+  __shared__ Shared<Acc, kFull> shared;
   const RowCluster cluster;
   const std::int64_t row = blockIdx.x / cluster.size();
   const std::int64_t token = block.first_token + row;
   Acc* const logits = static_cast<Acc*>(block.data) + row * block.row_stride;
   T* const gradient = reinterpret_cast<T*>(logits);
-  const Slice slice = slice_of(block.cols, cluster);
+  const Slice slice = slice_of(block.cols, cluster);  // V is below 2^31
 
   const std::int64_t target = call.states[token].target;
   if (target < 0) {  // of the whole cluster: nothing of the row is looked at
     zero_slice(gradient, slice);
     return;
   }
-  TokenGradient factors;
-  if (threadIdx.x == 0) factors = call.gradients[token];
-  const auto map = map_of<Acc, kFull>(call, temperature_of(call, token));
+  if constexpr (kResident) load_slice(logits, slice, resident);
+  if (threadIdx.x == 0) shared.gradient = call.gradients[token];  // the factors
+  const int target_col = static_cast<int>(target - call.shard_begin);
+  const auto map = map_of<Acc, kFull>(call, token);
   ColumnStats<Acc, kFull> stats;
-  if constexpr (kResident) {
-    load_slice(logits, slice, resident);
-    wait_for_copies();
-    stats = sum_slice<Acc, kFull>(call, slice, target - call.shard_begin, map,
-                                  [&](std::int64_t j, float(&z)[kCount]) {
-                                    *reinterpret_cast<float4*>(z) = *reinterpret_cast<float4*>(
-                                        resident + (j - slice.begin));
-                                  });
-  } else {
-    stats = sum_slice<Acc, kFull>(call, slice, target - call.shard_begin, map,
-                                  [&](std::int64_t j, Acc(&z)[kCount]) {
-                                    for (int i = 0; i < kCount; ++i) {
-                                      z[i] = j + i < slice.end ? logits[j + i] : Acc(0);
-                                    }
-                                  });
+  if constexpr (kResident) wait_for_copies();
+#pragma unroll 2
+  for (int j = slice.begin + kQuad * static_cast<int>(threadIdx.x); j < slice.end; j += kStep) {
+    Acc z[kQuad];
+    if constexpr (kResident) {
+      load_resident(resident, j - slice.begin, z);
+    } else {
+      load_quad(logits, j, slice.end, z);
+    }
+    add_quad(call, z, j, slice.end, 0, target_col, map, stats);
   }
-  finish_row(call, token, stats, cluster, factors, shared);
-  const Coefficients<Acc> c(shared.gradient);
+  finish_row(call, token, stats, cluster, map, shared);
+  const Coefficients<Acc> c = shared.coefficients;
   if (cluster.rank() == 0 && threadIdx.x == kThreads - 1) call.gradients[token] = shared.gradient;
   if (shared.gradient.is_active == 0) {
     zero_slice(gradient, slice);
   } else if constexpr (kResident) {
     write_resident<T, kFull>(call, resident, gradient, slice, c, map);
   } else {
-    write_streaming<Acc, T, kFull>(call, logits, gradient, slice.end, c, map);
+    write_streaming<Acc, T, kFull>(call, logits, gradient, slice, c, map);
   }
   cluster.wait();  // no block leaves while another one reads its statistics
 }
@@ -248,7 +217,8 @@ struct RowShape {
 };
 
 RowShape row_shape(std::int64_t cols, const RowDevice& device) {
-  const std::int64_t room = device.shared_bytes - static_cast<int>(sizeof(Shared)) - 1024;
+  const std::int64_t room =
+      device.shared_bytes - static_cast<int>(sizeof(Shared<float, true>)) - 1024;
   const int most = device.has_clusters ? kMaxCluster : 1;
   for (int size = 1; size <= most; size *= 2) {
     const std::int64_t bytes = ((cols + size - 1) / size + 7) / 8 * 8 * 4;

@@ -48,6 +48,7 @@ struct Call {
   double softcap = 0.0;
   double scale = 1.0;
   double temperature = 1.0;
+  double inverse_temperature = 1.0;  // of it, divided once
   bool has_normalizer = false;
   double normalizer = 1.0;
   std::int64_t shift = 0;
@@ -55,7 +56,7 @@ struct Call {
   Upstream upstream = Upstream::kOne;
   bool unit_upstream = false;
   bool wants_entropy = false;
-  bool wants_best = false;  // argmax or num_correct
+  bool wants_best = false;       // argmax or num_correct
   bool scales_gradient = false;  // f16: Totals::gradient_scale is in use
 
   Reals target, bias_in, class_weight_in, token_weight, temperatures, normalizer_in;
@@ -65,12 +66,12 @@ struct Call {
   IntegersOut argmax, num_correct, num_valid, topk_index;  // stride of top-k: of a row
   std::int64_t topk = 0;
 
-  TokenState* states = nullptr;          // (N)
-  TokenGradient* gradients = nullptr;    // (N)
-  Totals* totals = nullptr;              // (1)
-  void* bias = nullptr;                  // (V) in the accumulation type; null: none
-  void* class_weight = nullptr;          // likewise
-  TopkCandidate* candidates = nullptr;   // (chunk, 2 * topk)
+  TokenState* states = nullptr;         // (N)
+  TokenGradient* gradients = nullptr;   // (N)
+  Totals* totals = nullptr;             // (1)
+  void* bias = nullptr;                 // (V) in the accumulation type; null: none
+  void* class_weight = nullptr;         // likewise
+  TopkCandidate* candidates = nullptr;  // (chunk, 2 * topk)
 };
 
 // Logits of tokens [first_token, first_token + rows) and vocabulary rows [first_col, first_col +
@@ -99,9 +100,9 @@ struct RowDevice {
 RowDevice row_device();
 
 // tokens.cu: one thread a token, or one block for all of them.
-void launch_widen_vectors(const Call& call, cudaStream_t stream);     // -> bias, class_weight
-void launch_scan_targets(const Call& call, cudaStream_t stream);      // -> states.target, totals
-void launch_gradient_scale(const Call& call, cudaStream_t stream);    // -> totals.gradient_scale
+void launch_widen_vectors(const Call& call, cudaStream_t stream);   // -> bias, class_weight
+void launch_scan_targets(const Call& call, cudaStream_t stream);    // -> states.target, totals
+void launch_gradient_scale(const Call& call, cudaStream_t stream);  // -> totals.gradient_scale
 void launch_combine(const Call& call, std::int64_t first, std::int64_t count, cudaStream_t stream);
 void launch_coefficients(const Call& call, std::int64_t first, std::int64_t count,
                          cudaStream_t stream);
@@ -156,8 +157,7 @@ void launch_clear_inactive(const Call& call, const RowsOut& to, std::int64_t fir
                            std::int64_t rows, std::int64_t cols, cudaStream_t stream);
 // acc[j] (+)= sum over tokens of the gradient's column j, in double.
 void launch_column_sums(const Call& call, const GradientBlock& gradient, std::int64_t rows,
-                        std::int64_t cols, bool is_first, double* acc,
-                        cudaStream_t stream);
+                        std::int64_t cols, bool is_first, double* acc, cudaStream_t stream);
 // to (+)= acc.
 void launch_store_bias(const double* acc, std::int64_t count, const RealsOut& to, bool accumulate,
                        cudaStream_t stream);

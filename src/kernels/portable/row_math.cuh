@@ -10,135 +10,180 @@ namespace flce::cuda {
 
 constexpr int kWarp = 32;
 constexpr int kMaxWarps = 32;
+// Columns that a thread handles at once: 16 bytes of f32 logits.
+constexpr int kQuad = 4;
 
+constexpr double kLog2E = 1.4426950408889634074;
+constexpr double kLn2 = 0.69314718055994530942;
+
+// 2^x in one instruction (2 units in the last place), 0 below the smallest normal number.
+__device__ inline float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 // Those in double are called, not inlined: they are long, and speed is no aim of f64.
+static __device__ __noinline__ double exp2_of(double x) { return exp2(x); }
 __device__ inline float exp_of(float x) { return expf(x); }
-static __device__ __noinline__ double exp_of(double x) { return exp(x); }
+__device__ inline double exp_of(double x) { return exp2_of(x * kLog2E); }
 __device__ inline float tanh_of(float x) { return tanhf(x); }
 static __device__ __noinline__ double tanh_of(double x) { return tanh(x); }
 
 template <typename Acc>
 constexpr __host__ __device__ Acc lowest() {
-  return sizeof(Acc) == 4 ? static_cast<Acc>(-3.402823466e+38) : static_cast<Acc>(-1.797693134862315708e+308);
+  return sizeof(Acc) == 4 ? static_cast<Acc>(-3.402823466e+38)
+                          : static_cast<Acc>(-1.797693134862315708e+308);
 }
 template <typename Acc>
 __device__ inline Acc minus_infinity() {
   return -static_cast<Acc>(__int_as_float(0x7f800000));
 }
 
-// z (a product's result, scale included) -> u.
+// From z, which a product makes (scale included), to u = v / temperature, where v has bias and
+// softcap. Exponentials are powers of two of v * exponent_factor: one multiply-add and one
+// instruction each.
 template <typename Acc, bool kFull>
 struct LogitMap {
   const Acc* bias = nullptr;
   Acc softcap = 0;
   Acc inverse_temperature = 1;
+  Acc exponent_factor = static_cast<Acc>(kLog2E);
 
-  __device__ Acc with_bias(Acc z, std::int64_t col) const {
-    return bias != nullptr ? z + bias[col] : z;
+  // With its bias.
+  __device__ Acc biased(Acc z, int col) const {
+    return kFull && bias != nullptr ? z + bias[col] : z;
   }
-  __device__ Acc u(Acc z) const {
-    if (kFull && softcap != 0) z = softcap * tanh_of(z / softcap);
-    return z * inverse_temperature;
+  __device__ Acc v(Acc biased_z) const {
+    return kFull && softcap != 0 ? softcap * tanh_of(biased_z / softcap) : biased_z;
   }
   // 1 - tanh^2, without cancellation where the tanh is near 1.
-  __device__ Acc slope(Acc z) const {
+  __device__ Acc slope(Acc biased_z) const {
     if (!kFull || softcap == 0) return 1;
-    const Acc e = exp_of(Acc(-2) * fabs(z / softcap));
+    const Acc e = exp_of(Acc(-2) * fabs(biased_z / softcap));
     const Acc sum = 1 + e;
     return 4 * e / (sum * sum);
   }
 };
 
 template <typename Acc, bool kFull>
-__device__ inline LogitMap<Acc, kFull> map_of(const Call& call, double temperature) {
+__device__ inline LogitMap<Acc, kFull> map_of(const Call& call, std::int64_t token) {
   LogitMap<Acc, kFull> map;
-  map.bias = static_cast<const Acc*>(call.bias);
-  map.softcap = static_cast<Acc>(call.softcap);
-  map.inverse_temperature = static_cast<Acc>(1.0 / temperature);
+  if (kFull) map.bias = static_cast<const Acc*>(call.bias);
+  if (kFull) map.softcap = static_cast<Acc>(call.softcap);
+  const double inverse = call.temperatures.dtype == Dtype::kNone
+                             ? call.inverse_temperature
+                             : 1.0 / load_real(call.temperatures, token);
+  map.inverse_temperature = static_cast<Acc>(inverse);
+  map.exponent_factor = static_cast<Acc>(kLog2E * inverse);
   return map;
 }
 
-// The statistics of one thread's columns. Sums are relative to `max`, which rises as columns come.
+// Columns are counted in 32 bits here: a head has less than 2^31 rows.
+//
+// The statistics of some columns: of a thread, then summed over a warp, a block, a cluster. Sums
+// are relative to 2^reference, where `reference` is the largest v times the exponent factor, as
+// rounded: the row's RowStats say exactly that, so the rounding costs nothing.
 template <typename Acc, bool kFull>
 struct ColumnStats {
-  Acc max = lowest<Acc>();
-  Acc others = 0;
-  Acc entropy = 0;
-  Acc weighted = 0;
-  Acc target = 0;
+  Acc largest = lowest<Acc>();        // v
+  Acc reference = lowest<Acc>() / 4;  // finite: no column, or minus infinity alone
+  Acc others = 0;                     // sum over j != y of 2^(exponent - reference)
+  Acc target = 0;                     // v of the target
+  Acc entropy = 0;                    // sum over j != y of the same times (exponent - reference)
+  Acc weighted = 0;                   // sum of w_j u_j
   Acc target_slope = 0;
-  Acc best = minus_infinity<Acc>();
-  std::int64_t best_index = -1;
+  Acc best = minus_infinity<Acc>();  // u
+  int best_index = -1;
 
-  __device__ void raise(Acc to) {
-    if (!(to > max)) return;
-    const Acc d = max - to;
-    if (others != 0) {
-      if (kFull) entropy = (entropy + others * d) * exp_of(d);
-      others *= exp_of(d);
-    }
-    max = to;
+  __device__ void rebase(Acc to) {
+    const Acc d = reference - to;
+    reference = to;
+    if (others == 0) return;
+    const Acc factor = exp2_of(d);
+    if (kFull) entropy = (entropy + others * d) * factor;
+    others *= factor;
   }
-  // Columns [col, col + count) with these u; `target_col` is the target's column.
-  template <int kCount>
-  __device__ void add(const Acc (&u)[kCount], int count, std::int64_t col, std::int64_t target_col,
-                      const Acc* weights, bool wants_best) {
-    Acc largest = u[0];
+
+  // Four columns from `col` on.
+  __device__ void add(const Acc (&v)[kQuad], int col, int target_col,
+                      const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
+    Acc most = v[0];
 #pragma unroll
-    for (int i = 1; i < kCount; ++i) {
-      if (i < count && u[i] > largest) largest = u[i];
+    for (int i = 1; i < kQuad; ++i) most = v[i] > most ? v[i] : most;
+    if (most > largest) {
+      largest = most;
+      rebase(most * map.exponent_factor);
     }
-    raise(largest);
-    Acc sum = 0;
+    Acc e[kQuad];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i >= count) continue;
-      const bool is_target = col + i == target_col;
-      const Acc d = u[i] - max;
-      const Acc e = is_target ? Acc(0) : exp_of(d);
-      sum += e;
-      if (is_target) target = u[i];
-      if (!kFull) continue;
-      if (e != 0) entropy += e * d;
-      if (weights != nullptr) {
-        weighted += weights[col + i] * u[i];
-      } else {
-        weighted += u[i];
-      }
-      if (wants_best && u[i] > best) {
-        best = u[i];
-        best_index = col + i;
+    for (int i = 0; i < kQuad; ++i) e[i] = exp2_of(fma(v[i], map.exponent_factor, -reference));
+    const unsigned place = static_cast<unsigned>(target_col) - static_cast<unsigned>(col);
+    if (place < kQuad) {
+#pragma unroll
+      for (int i = 0; i < kQuad; ++i) {
+        if (i != place) continue;
+        target = v[i];
+        e[i] = 0;
       }
     }
-    others += sum;
+    others += (e[0] + e[1]) + (e[2] + e[3]);
+    if (kFull) add_more(v, e, col, map, weights, wants_best);
+  }
+  // The columns before `count` alone; the other v are ignored.
+  __device__ void add_some(const Acc (&v)[kQuad], int count, int col, int target_col,
+                           const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
+    for (int i = 0; i < count; ++i) {
+      if (v[i] > largest) {
+        largest = v[i];
+        rebase(v[i] * map.exponent_factor);
+      }
+      Acc e = exp2_of(fma(v[i], map.exponent_factor, -reference));
+      if (col + i == target_col) {
+        target = v[i];
+        e = 0;
+      }
+      others += e;
+      if (kFull) add_one(v[i], e, col + i, map, weights, wants_best);
+    }
+  }
+
+ private:
+  __device__ void add_more(const Acc (&v)[kQuad], const Acc (&e)[kQuad], int col,
+                           const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) add_one(v[i], e[i], col + i, map, weights, wants_best);
+  }
+  __device__ void add_one(Acc v, Acc e, int col, const LogitMap<Acc, kFull>& map,
+                          const Acc* weights, bool wants_best) {
+    const Acc u = v * map.inverse_temperature;
+    if (e != 0) entropy += e * fma(v, map.exponent_factor, -reference);
+    weighted += weights != nullptr ? weights[col] * u : u;
+    if (wants_best && u > best) {
+      best = u;
+      best_index = col;
+    }
   }
 };
 
-// Sums the statistics of the lanes of a warp; every lane gets the same. A lane without columns
-// gives RowStats{}. Without kFull the fields beyond max, others and target are left alone.
-template <bool kFull>
-__device__ inline RowStats merge_lanes(RowStats s) {
-  double max = s.max;
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    const double other = from_lane_xor(max, mask);
-    if (other > max) max = other;
+// Sums the statistics of the first kLanes lanes of a warp (a power of two); each of them gets the
+// same.
+template <int kLanes, typename Acc, bool kFull>
+__device__ inline ColumnStats<Acc, kFull> merge_lanes(ColumnStats<Acc, kFull> s) {
+  Acc reference = s.reference;
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    const Acc other = from_lane_xor(reference, mask);
+    reference = other > reference ? other : reference;
   }
-  const double d = s.max - max;
-  if (kFull) {
-    const double moved = s.others == 0.0 ? s.entropy : s.entropy + s.others * d;
-    s.entropy = rescale(moved, d);
-  }
-  s.others = rescale(s.others, d);
-  s.max = max;
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+  s.rebase(reference);
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
     s.others += from_lane_xor(s.others, mask);
     s.target += from_lane_xor(s.target, mask);
     if (!kFull) continue;
     s.entropy += from_lane_xor(s.entropy, mask);
     s.weighted += from_lane_xor(s.weighted, mask);
     s.target_slope += from_lane_xor(s.target_slope, mask);
-    const double best = from_lane_xor(s.best, mask);
-    const std::int64_t index = from_lane_xor(static_cast<long long>(s.best_index), mask);
+    const Acc best = from_lane_xor(s.best, mask);
+    const int index = from_lane_xor(s.best_index, mask);
     const bool is_better = best > s.best || (best == s.best && index < s.best_index);
     if (index >= 0 && (s.best_index < 0 || is_better)) {
       s.best = best;
@@ -148,98 +193,168 @@ __device__ inline RowStats merge_lanes(RowStats s) {
   return s;
 }
 
-// The same of one thread's columns each. Exponentials and, of the plain pass, sums over the lanes
-// are in the accumulation type: a warp's share of a row is 32 numbers of a thread's each.
-template <typename Acc, bool kFull>
-__device__ inline RowStats merge_columns(ColumnStats<Acc, kFull> c) {
-  Acc max = c.max;
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    const Acc other = from_lane_xor(max, mask);
-    if (other > max) max = other;
-  }
-  c.raise(max);
-  RowStats s;
-  s.max = max;
-  if (!kFull) {
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-      c.others += from_lane_xor(c.others, mask);
-      c.target += from_lane_xor(c.target, mask);
-    }
-    s.others = c.others;
-    s.target = c.target;
-    return s;
-  }
-  s.others = c.others;
-  s.target = c.target;
-  s.entropy = c.entropy;
-  s.weighted = c.weighted;
-  s.target_slope = c.target_slope;
-  s.best = c.best;
-  s.best_index = c.best_index;
-  return merge_lanes<kFull>(s);
+// The sum over a block of kThreads, valid in the first warp. Ends with all threads past one
+// barrier.
+template <int kThreads, typename Acc, bool kFull>
+__device__ inline ColumnStats<Acc, kFull> merge_block(const ColumnStats<Acc, kFull>& mine,
+                                                      ColumnStats<Acc, kFull>* of_warp) {
+  constexpr int kWarps = kThreads / kWarp;
+  const ColumnStats<Acc, kFull> sum = merge_lanes<kWarp>(mine);
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return sum;
+  return merge_lanes<kWarps>(of_warp[threadIdx.x % kWarps]);
 }
 
-// Shared memory of a block's sum.
-struct StatsScratch {
-  RowStats warp[kMaxWarps];
-};
-
-// The sum over the block, valid in every lane of warp 0. Ends with all threads past one barrier.
+// In the units of math/row.hpp. The target's logit as the exponentials see it: times the rounded
+// factor.
 template <typename Acc, bool kFull>
-__device__ inline RowStats merge_block(const ColumnStats<Acc, kFull>& c, StatsScratch& scratch) {
-  const RowStats mine = merge_columns(c);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int num_warps = static_cast<int>(blockDim.x) / kWarp;
-  if (lane == 0) {
-    if (kFull) {
-      scratch.warp[warp] = mine;
-    } else {
-      scratch.warp[warp].max = mine.max;
-      scratch.warp[warp].others = mine.others;
-      scratch.warp[warp].target = mine.target;
-    }
-  }
-  __syncthreads();
-  if (warp != 0) return RowStats{};
-  return merge_lanes<kFull>(lane < num_warps ? scratch.warp[lane] : RowStats{});
+__device__ inline RowStats row_stats_of(const ColumnStats<Acc, kFull>& s,
+                                        const LogitMap<Acc, kFull>& map) {
+  RowStats row;
+  row.max = static_cast<double>(s.reference) * kLn2;
+  row.others = s.others;
+  row.target = static_cast<double>(s.target) * static_cast<double>(map.exponent_factor) * kLn2;
+  row.target_slope = s.target_slope;
+  row.entropy = static_cast<double>(s.entropy) * kLn2;
+  row.weighted = s.weighted;
+  row.best = s.best;
+  row.best_index = s.best_index;
+  return row;
 }
 
 // A token's coefficients in the accumulation type.
 template <typename Acc>
 struct Coefficients {
-  Acc max, a, q, h, k, t;
-  std::int64_t target;
+  Acc reference, a, q, h, k, t;
+  int target;
 
+  __device__ Coefficients() {}
   __device__ explicit Coefficients(const TokenGradient& g)
-      : max(static_cast<Acc>(g.max)),
+      : reference(static_cast<Acc>(g.max * kLog2E)),  // what row_stats_of has multiplied
         a(static_cast<Acc>(g.row.a)),
         q(static_cast<Acc>(g.row.q)),
-        h(static_cast<Acc>(g.row.h)),
-        k(static_cast<Acc>(g.row.k)),
+        h(static_cast<Acc>(g.row.h * kLn2)),
+        k(static_cast<Acc>(g.row.k * kLog2E)),
         t(static_cast<Acc>(g.row.t)),
-        target(g.target) {}
+        target(static_cast<int>(g.target)) {}
 
-  // d loss / d z of column `col`, whose logit is z (with bias).
+  // d loss / d z of a column that is not the target.
   template <bool kFull>
-  __device__ Acc gradient(Acc z, std::int64_t col, const LogitMap<Acc, kFull>& map,
+  __device__ Acc gradient(Acc z, int col, const LogitMap<Acc, kFull>& map,
                           const Acc* weights) const {
-    if (col == target) return t;
-    const Acc d = map.u(z) - max;
-    const Acc e = exp_of(d);
+    const Acc biased = map.biased(z, col);
+    const Acc exponent = fma(map.v(biased), map.exponent_factor, -reference);
+    const Acc e = exp2_of(exponent);
     Acc g = a * e;
     if (!kFull) return g;
     if (q != 0) g -= weights != nullptr ? q * weights[col] : q;
-    if (h != 0 && e != 0) g -= h * e * (d + k);
-    return g * map.slope(z);
+    if (h != 0 && e != 0) g -= h * e * (exponent + k);
+    return g * map.slope(biased);
   }
 };
 
-// True where the plain passes do: no softcap, no smoothing, nothing beyond the loss and the
-// log-sum-exp.
+// Four gradients, rounded to nearest even, as one access.
+template <typename T>
+struct alignas(kQuad * sizeof(T)) Quad {
+  T value[kQuad];
+};
+template <typename T>
+__device__ inline Quad<T> rounded(const AccOf<T> (&g)[kQuad]) {
+  Quad<T> to;
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) to.value[i] = round_to<T>(g[i]);
+  return to;
+}
+template <>
+__device__ inline Quad<BF16> rounded<BF16>(const float (&g)[kQuad]) {
+  uint2 bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
+  return *reinterpret_cast<const Quad<BF16>*>(&bits);
+}
+template <>
+__device__ inline Quad<F16> rounded<F16>(const float (&g)[kQuad]) {
+  uint2 bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
+  return *reinterpret_cast<const Quad<F16>*>(&bits);
+}
+
+// Four logits from `row + j` on; what is not before `end` becomes 0.
+template <typename Acc>
+__device__ inline void load_quad(const Acc* row, int j, int end, Acc (&z)[kQuad]) {
+  if (j + kQuad <= end) {
+#pragma unroll
+    for (int p = 0; p < kQuad / Piece<Acc>::kCount; ++p) {
+      *reinterpret_cast<Piece<Acc>*>(z + p * Piece<Acc>::kCount) =
+          reinterpret_cast<const Piece<Acc>*>(row + j)[p];
+    }
+  } else {
+    for (int i = 0; i < kQuad; ++i) z[i] = j + i < end ? row[j + i] : Acc(0);
+  }
+}
+
+// Adds columns j ... of a row whose column 0 is `first_col` of the head.
+template <typename Acc, bool kFull>
+__device__ inline void add_quad(const Call& call, Acc (&z)[kQuad], int j, int end, int first_col,
+                                int target_col, const LogitMap<Acc, kFull>& map,
+                                ColumnStats<Acc, kFull>& stats) {
+  const auto* weights = static_cast<const Acc*>(call.class_weight);
+  const int col = first_col + j;
+  if (kFull) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {
+      if (j + i >= end) continue;
+      const Acc biased = map.biased(z[i], col + i);
+      if (col + i == target_col) stats.target_slope = map.slope(biased);
+      z[i] = map.v(biased);
+    }
+  }
+  if (j + kQuad <= end) {
+    stats.add(z, col, target_col, map, weights, call.wants_best);
+  } else {
+    stats.add_some(z, end - j, col, target_col, map, weights, call.wants_best);
+  }
+}
+
+// The gradient of columns j ... of such a row.
+template <typename T, bool kFull, typename Acc = AccOf<T>>
+__device__ inline Quad<T> gradient_quad(const Call& call, const Acc (&z)[kQuad], int j, int end,
+                                        int first_col, const Coefficients<Acc>& c,
+                                        const LogitMap<Acc, kFull>& map) {
+  const auto* weights = static_cast<const Acc*>(call.class_weight);
+  const int col = first_col + j;
+  Acc g[kQuad];
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) {
+    const bool is_there = !kFull || j + i < end;  // bias and weights end with the row
+    g[i] = is_there ? c.template gradient<kFull>(z[i], col + i, map, weights) : Acc(0);
+  }
+  const unsigned place = static_cast<unsigned>(c.target) - static_cast<unsigned>(col);
+  if (place < kQuad) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {
+      if (i == place) g[i] = c.t;
+    }
+  }
+  return rounded<T>(g);
+}
+
+template <typename T>
+__device__ inline void store_quad(T* row, int j, int end, const Quad<T>& g) {
+  if (j + kQuad <= end) {
+    *reinterpret_cast<Quad<T>*>(row + j) = g;
+  } else {
+    for (int i = 0; j + i < end; ++i) row[j + i] = g.value[i];
+  }
+}
+
+// True where the plain passes do: no bias, softcap or smoothing, and nothing beyond the loss and
+// the log-sum-exp.
 inline bool needs_full(const Call& call) {
-  return call.softcap != 0.0 || call.label_smoothing != 0.0 || call.wants_entropy ||
-         call.wants_best || call.grad_entropy.dtype != Dtype::kNone;
+  return call.bias != nullptr || call.softcap != 0.0 || call.label_smoothing != 0.0 ||
+         call.wants_entropy || call.wants_best || call.grad_entropy.dtype != Dtype::kNone;
 }
 
 }  // namespace flce::cuda

@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 template <typename Acc, bool kFull, int kRowThreads>
 __global__ void __launch_bounds__(kThreads)
     row_stats(const __grid_constant__ Call call, LogitBlock block, bool is_first) {
-  __shared__ StatsScratch scratch;
+  __shared__ ColumnStats<Acc, kFull> of_warp[kThreads / kWarp];
   const int thread = static_cast<int>(threadIdx.x) % kRowThreads;
   const std::int64_t row_index =
       blockIdx.x * std::int64_t{kThreads / kRowThreads} + threadIdx.x / kRowThreads;
@@ -23,76 +23,62 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t token = block.first_token + row_index;
   TokenState& state = call.states[token];
   if (state.target < 0) return;  // likewise
-  constexpr int kCount = Piece<Acc>::kCount;
   const Acc* row = static_cast<const Acc*>(block.data) + row_index * block.row_stride;
-  const auto map = map_of<Acc, kFull>(call, temperature_of(call, token));
-  const auto* weights = static_cast<const Acc*>(call.class_weight);
-  const std::int64_t target_col = state.target - call.shard_begin;
+  const auto map = map_of<Acc, kFull>(call, token);
+  const int target_col = static_cast<int>(state.target - call.shard_begin);
+  const int cols = static_cast<int>(block.cols);
+  const int first_col = static_cast<int>(block.first_col);
   ColumnStats<Acc, kFull> stats;
 #pragma unroll 4
-  for (std::int64_t j = kCount * thread; j < block.cols; j += kCount * kRowThreads) {
-    Acc u[kCount];
-    const int count = block.cols - j < kCount ? static_cast<int>(block.cols - j) : kCount;
-    Piece<Acc> z;
-    if (count == kCount) {
-      z = *reinterpret_cast<const Piece<Acc>*>(row + j);
-    } else {
-      for (int i = 0; i < kCount; ++i) z.value[i] = i < count ? row[j + i] : Acc(0);
-    }
-    const std::int64_t col = block.first_col + j;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i < count) z.value[i] = map.with_bias(z.value[i], col + i);
-      u[i] = map.u(z.value[i]);
-      if (kFull && i < count && col + i == target_col) stats.target_slope = map.slope(z.value[i]);
-    }
-    stats.add(u, count, col, target_col, weights, call.wants_best);
+  for (int j = kQuad * thread; j < cols; j += kQuad * kRowThreads) {
+    Acc z[kQuad];
+    load_quad(row, j, cols, z);
+    add_quad(call, z, j, cols, first_col, target_col, map, stats);
   }
-  RowStats sum = kRowThreads == kWarp ? merge_columns(stats) : merge_block(stats, scratch);
+  stats = kRowThreads == kWarp ? merge_lanes<kWarp>(stats) : merge_block<kThreads>(stats, of_warp);
   if (thread != 0) return;
-  const std::int64_t behind = block.first_col + block.cols;
-  if (!kFull && target_col >= block.first_col && target_col < behind) sum.target_slope = 1.0;
+  RowStats sum = row_stats_of(stats, map);
+  const bool has_target = target_col >= first_col && target_col - first_col < cols;
+  if (!kFull) sum.target_slope = has_target ? 1.0 : 0.0;
   RowStats all = is_first ? RowStats{} : state.stats;
   merge(all, sum);
   state.stats = all;
 }
 
-// In place the gradient of a step may only be written behind what every thread has read: the
-// barrier. Elsewhere it costs little.
+// One block a row. In place the gradient of a step may only be written behind what every thread has
+// read: the barrier. Elsewhere it costs little.
 template <typename Acc, typename T, bool kFull>
 __global__ void __launch_bounds__(kThreads)
     row_gradient(const __grid_constant__ Call call, LogitBlock block, GradientBlock to) {
-  constexpr int kCount = 8;  // columns of a thread and step
   const std::int64_t token = block.first_token + blockIdx.x;
   const Acc* from = static_cast<const Acc*>(block.data) + blockIdx.x * block.row_stride;
   T* const row = static_cast<T*>(to.data) + blockIdx.x * to.row_stride;
   const bool is_active = call.gradients[token].is_active != 0;
   const Coefficients<Acc> c(call.gradients[token]);
   LogitMap<Acc, kFull> map;
-  if (is_active) map = map_of<Acc, kFull>(call, temperature_of(call, token));
-  const auto* weights = static_cast<const Acc*>(call.class_weight);
-  for (std::int64_t base = 0; base < block.cols; base += kCount * kThreads) {
-    const std::int64_t j = base + kCount * threadIdx.x;
-    T g[kCount];
-    const int count = block.cols - j < kCount ? static_cast<int>(block.cols - j) : kCount;
+  if (is_active) map = map_of<Acc, kFull>(call, token);
+  constexpr int kQuads = 2;  // of a thread and step
+  constexpr int kStep = kQuad * kThreads;
+  const int cols = static_cast<int>(block.cols);
+  const int first_col = static_cast<int>(block.first_col);
+  for (int base = 0; base < cols; base += kQuads * kStep) {
+    Quad<T> g[kQuads];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      Acc value = 0;
-      const std::int64_t col = block.first_col + j + i;
-      if (is_active && i < count) {
-        value = c.template gradient<kFull>(map.with_bias(from[j + i], col), col, map, weights);
+    for (int q = 0; q < kQuads; ++q) {
+      const int j = base + q * kStep + kQuad * static_cast<int>(threadIdx.x);
+      Acc z[kQuad] = {};
+      if (is_active && j < cols) {
+        load_quad(from, j, cols, z);
+        g[q] = gradient_quad<T, kFull>(call, z, j, cols, first_col, c, map);
+      } else {
+        g[q] = rounded<T>(z);
       }
-      g[i] = round_to<T>(value);
     }
     __syncthreads();
-    if (count == kCount) {
-      constexpr int kPieces = kCount / Piece<T>::kCount;
 #pragma unroll
-      for (int p = 0; p < kPieces; ++p) {
-        reinterpret_cast<Piece<T>*>(row + j)[p] = reinterpret_cast<const Piece<T>*>(g)[p];
-      }
-    } else {
-      for (int i = 0; i < count; ++i) row[j + i] = g[i];
+    for (int q = 0; q < kQuads; ++q) {
+      const int j = base + q * kStep + kQuad * static_cast<int>(threadIdx.x);
+      if (j < cols) store_quad(row, j, cols, g[q]);
     }
   }
 }
@@ -139,8 +125,8 @@ void launch_row_gradient(const Call& call, const LogitBlock& logits, const Gradi
   if (logits.rows <= 0) return;
   visit_dtype(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto kernel = needs_full(call) ? row_gradient<AccOf<T>, T, true>
-                                         : row_gradient<AccOf<T>, T, false>;
+    const auto kernel =
+        needs_full(call) ? row_gradient<AccOf<T>, T, true> : row_gradient<AccOf<T>, T, false>;
     kernel<<<static_cast<unsigned>(logits.rows), kThreads, 0, stream>>>(call, logits, gradient);
   });
 }

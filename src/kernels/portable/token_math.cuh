@@ -52,7 +52,8 @@ __device__ inline double grad_entropy_of(const Call& call, std::int64_t token) {
 __device__ inline double quiet_nan() { return __longlong_as_double(0x7ff8000000000000LL); }
 
 // The outputs of a token without a target (0) or with one outside the vocabulary (loss NaN).
-static __device__ __noinline__ void store_no_target(const Call& call, std::int64_t token, TokenState& state) {
+static __device__ __noinline__ void store_no_target(const Call& call, std::int64_t token,
+                                                    TokenState& state) {
   const bool is_out = state.target == kOutOfRange;
   state.loss = is_out ? quiet_nan() : 0.0;
   state.z_part = state.loss;
@@ -67,7 +68,8 @@ static __device__ __noinline__ void store_no_target(const Call& call, std::int64
 }
 
 // The outputs of a token with a target; also its loss for the sum.
-static __device__ __noinline__ void store_token(const Call& call, std::int64_t token, TokenState& state) {
+static __device__ __noinline__ void store_token(const Call& call, std::int64_t token,
+                                                TokenState& state) {
   const RowStats& stats = state.stats;
   const RowLoss row = loss_of_row(stats, loss_params(call), class_weight_of(call, state.target));
   const double weight = token_weight_of(call, token);

@@ -142,8 +142,7 @@ __global__ void __launch_bounds__(kOneBlock) gradient_scale(const __grid_constan
   call.totals->alpha[0] = static_cast<float>(ldexp(call.scale, -exponent));
 }
 
-__global__ void combine(const __grid_constant__ Call call, std::int64_t first,
-                        std::int64_t count) {
+__global__ void combine(const __grid_constant__ Call call, std::int64_t first, std::int64_t count) {
   const std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
   if (i >= count) return;
   const std::int64_t token = first + i;
@@ -237,8 +236,7 @@ void launch_gradient_scale(const Call& call, cudaStream_t stream) {
   gradient_scale<<<1, kOneBlock, 0, stream>>>(call);
 }
 
-void launch_combine(const Call& call, std::int64_t first, std::int64_t count,
-                    cudaStream_t stream) {
+void launch_combine(const Call& call, std::int64_t first, std::int64_t count, cudaStream_t stream) {
   if (count <= 0) return;
   combine<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(call, first, count);
 }

@@ -69,7 +69,7 @@ struct RowReader {
   LogitMap<Acc, true> map;
 
   __device__ Acc operator()(std::int64_t j) const {
-    return map.u(map.with_bias(row[j], first_col + j));
+    return map.v(map.biased(row[j], static_cast<int>(first_col + j))) * map.inverse_temperature;
   }
   // The best of `thread`'s columns from its `from`-th on in steps of `step`, after `last`.
   __device__ Best<Acc> best(std::int64_t thread, std::int64_t from, std::int64_t step,
@@ -86,17 +86,16 @@ struct RowReader {
 };
 
 template <typename Acc>
-__global__ void __launch_bounds__(kThreads) topk_rows(const __grid_constant__ Call call,
-                                                      LogitBlock block, std::int64_t first_row,
-                                                      bool is_first) {
+__global__ void __launch_bounds__(kThreads)
+    topk_rows(const __grid_constant__ Call call, LogitBlock block, std::int64_t first_row,
+              bool is_first) {
   __shared__ Best<Acc> of_warp[kThreads / kWarp];
   const std::int64_t token = block.first_token + blockIdx.x;
   if (call.states[token].target < 0) return;
   TopkCandidate* const list = call.candidates + (first_row + blockIdx.x) * 2 * call.topk;
   TopkCandidate* const found = is_first ? list : list + call.topk;
   const RowReader<Acc> read{static_cast<const Acc*>(block.data) + blockIdx.x * block.row_stride,
-                            block.cols, block.first_col,
-                            map_of<Acc, true>(call, temperature_of(call, token))};
+                            block.cols, block.first_col, map_of<Acc, true>(call, token)};
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   Best<Acc> mine = read.best(threadIdx.x, 0, 1, {0, -1});
@@ -110,9 +109,9 @@ __global__ void __launch_bounds__(kThreads) topk_rows(const __grid_constant__ Ca
       if (of_warp[w].comes_before(top)) top = of_warp[w];
     }
     if (threadIdx.x == 0) {
-      found[n] = top.col < 0 ? TopkCandidate{}
-                             : TopkCandidate{static_cast<double>(top.value),
-                                             block.first_col + top.col};
+      found[n] = top.col < 0
+                     ? TopkCandidate{}
+                     : TopkCandidate{static_cast<double>(top.value), block.first_col + top.col};
     }
     const int owner = static_cast<int>(top.col % kThreads);
     if (top.col >= 0 && owner / kWarp == warp) {
