@@ -5,15 +5,16 @@ flce_add_test(test_cli_device
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_cli_device.cpp
   LIBRARIES flce flce_io nlohmann_json::nlohmann_json)
 
-# On a card; without one it says so and counts as skipped.
-add_executable(test_cli_cuda ${CMAKE_CURRENT_LIST_DIR}/test_cli_cuda.cpp)
-target_link_libraries(test_cli_cuda PRIVATE
-  flce_options flce flce_io nlohmann_json::nlohmann_json GTest::gtest_main)
-add_test(NAME cli_cuda COMMAND test_cli_cuda)
-set_tests_properties(cli_cuda PROPERTIES
-  LABELS gpu TIMEOUT 600 RUN_SERIAL ON SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+# The doors on a card; without one the program says so and ends with 77.
+add_executable(test_cuda_doors
+  ${CMAKE_CURRENT_LIST_DIR}/test_cuda_c_abi.cpp ${CMAKE_CURRENT_LIST_DIR}/test_cuda_cli.cpp)
+target_link_libraries(test_cuda_doors PRIVATE
+  flce_options flce flce_io nlohmann_json::nlohmann_json GTest::gtest)
+add_test(NAME gpu_doors COMMAND test_cuda_doors --gtest_brief=1)
+set_tests_properties(gpu_doors PROPERTIES
+  LABELS gpu TIMEOUT 600 RUN_SERIAL ON SKIP_RETURN_CODE 77)
 
-foreach(test IN ITEMS test_cli_device test_cli_cuda)
+foreach(test IN ITEMS test_cli_device test_cuda_doors)
   target_include_directories(${test} PRIVATE ${CMAKE_CURRENT_LIST_DIR})
   target_compile_definitions(${test} PRIVATE FLCE_CLI="$<TARGET_FILE:flce_cli>")
   add_dependencies(${test} flce_cli)
@@ -25,9 +26,9 @@ if(NOT FLCE_HAS_CUDA AND NOT FLCE_SANITIZE)
   target_link_libraries(pretend_cuda PRIVATE flce_options flce_internal)
   set_target_properties(pretend_cuda PROPERTIES
     OUTPUT_NAME flce_cuda LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/pretend)
-  add_test(NAME cli_pretended_cuda COMMAND test_cli_cuda --gtest_brief=1)
-  set_tests_properties(cli_pretended_cuda PROPERTIES
+  add_test(NAME pretended_cuda_doors COMMAND test_cuda_doors --gtest_brief=1)
+  set_tests_properties(pretended_cuda_doors PROPERTIES
     LABELS unit TIMEOUT 600
     ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_CURRENT_BINARY_DIR}/pretend)
-  add_dependencies(test_cli_cuda pretend_cuda)
+  add_dependencies(test_cuda_doors pretend_cuda)
 endif()

@@ -84,7 +84,7 @@ void require_all_here(const Step& step) {
   blocks().require_here("the saved memory", step.saved);
 }
 
-// Does all of a call's work when it begins; the verbs have nothing left to do.
+// Does all of a call's work when it begins; the verbs but one have nothing left to do.
 class PretendBackend final : public CudaPlanBackend {
  public:
   int begin(const Step& step) const override {
@@ -130,7 +130,7 @@ class PretendBackend final : public CudaPlanBackend {
     } else if (!step.is_backward) {
       saved_.emplace(plan.saved_bytes);
       forward(plan, *step.inputs, *step.outputs, workspace.span(), saved_->span());
-    } else {
+    } else if (plan.method != Method::kFused) {  // fused only scales, by the verb above
       backward(plan, *step.inputs, *step.outputs, workspace.span(), saved_->span());
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --device, --route, --tf32 and `flce tune` where no card is seen: `auto` is the CPU, and whoever
-// asks for a card is told why there is none. test_cli_cuda.cpp has what runs on one.
+// asks for a card is told why there is none. test_cuda_cli.cpp has what runs on one.
 #include <nlohmann/json.hpp>
 
 #include "cli_folder.hpp"

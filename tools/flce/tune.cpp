@@ -25,10 +25,10 @@ constexpr const char* kFooter =
   flce tune --tokens 4096 --hidden 4096 --vocab 128256 --dtype bf16
   flce tune --tokens 4096 --hidden 2048 --vocab 32000 --dtype f32 --rounds 20 --device cuda:1
 
---tokens are those of one chunk. The candidates of a product are timed in turn, so that a slow minute
-of the card hits all. Under the table stand the best ones as rows for the table of choices in
-src/cuda/run/choices.cpp: what a run takes instead of cuBLASLt's first candidate. Let nothing else
-run on the card meanwhile. Exit codes: 0 fine, 2 wrong usage, or no card.)";
+--tokens are those of one chunk. The candidates of a product are timed in turn, so that a slow
+minute of the card hits all. Under the table stand the best ones as rows for the table of choices
+in src/cuda/run/choices.cpp: what a run takes instead of cuBLASLt's first candidate. Let nothing
+else run on the card meanwhile. Exit codes: 0 fine, 2 wrong usage, or no card.)";
 
 struct TuneOptions {
   std::optional<std::int64_t> tokens, hidden, vocab;

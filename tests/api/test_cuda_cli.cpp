@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands on a card: the same answers as on the CPU, through copies there and back. Runs on a
 // real card (label gpu) and, where the build has no CUDA part, on pretended ones.
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli_folder.hpp"
@@ -14,9 +15,6 @@ using Json = nlohmann::json;
 class CliCuda : public Folder {
  protected:
   CliCuda() : Folder("") {}
-  void SetUp() override {
-    if (!has_cuda()) GTEST_SKIP() << "no card: " << cuda_refusal();
-  }
   Json json(const std::string& args) const { return Json::parse(fine(args + " --json")); }
 
   // Four tokens, three classes, starting values for both gradients that can have them.
@@ -139,3 +137,13 @@ TEST_F(CliCuda, TheSecondCardIsTakenWhereItIsAskedFor) {
 
 }  // namespace
 }  // namespace flce::test
+
+// Where there is no card the whole program is skipped.
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (!flce::has_cuda()) {
+    std::printf("skipped: %s\n", flce::cuda_refusal().c_str());
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}
