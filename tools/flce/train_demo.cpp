@@ -22,10 +22,15 @@ using Json = nlohmann::json;
 
 constexpr std::array kDemoMethods{Method::kNaive, Method::kChunked, Method::kFused,
                                   Method::kRecompute};
-constexpr std::int64_t kHeadTokens = 1024;
 constexpr std::int64_t kHeadHidden = 512;
 constexpr std::int64_t kHeadVocab = 128256;
-constexpr std::int64_t kSmallChunk = 128;  // what less memory costs
+// Tokens of the step, and a chunk that shows what less memory costs: a card has more of both.
+struct HeadSize {
+  std::int64_t tokens;
+  std::int64_t small_chunk;
+};
+constexpr HeadSize kHeadOnCpu{1024, 128};
+constexpr HeadSize kHeadOnCard{8192, 1024};
 // What rounding differences of 1e-7 may grow to over a training run.
 constexpr int kMinDigitsTrained = 2;
 constexpr int kMinDigitsStep = 5;
@@ -152,11 +157,14 @@ bool all_equal(const std::vector<HeadStep>& steps) {
 
 // Prints the part and returns whether the losses agree.
 bool head_part(Dtype dtype, const DeviceCaps& caps, bool with_small_chunk) {
+  const HeadSize size = caps.kind == DeviceKind::kCpu ? kHeadOnCpu : kHeadOnCard;
   std::vector<PlanRequest> requests{
       {.method = Method::kNaive}, {.method = Method::kChunked}, {.method = Method::kFused}};
-  if (with_small_chunk) requests.push_back({.method = Method::kFused, .chunk = kSmallChunk});
+  if (with_small_chunk) {
+    requests.push_back({.method = Method::kFused, .chunk = size.small_chunk});
+  }
   Problem problem;
-  problem.tokens = kHeadTokens;
+  problem.tokens = size.tokens;
   problem.hidden = kHeadHidden;
   problem.vocab = kHeadVocab;
   problem.dtype = dtype;
@@ -164,8 +172,8 @@ bool head_part(Dtype dtype, const DeviceCaps& caps, bool with_small_chunk) {
   write_out(
       fmt::format("\nOne step of a real head's size: N={}, H={}, V={}, {} (logits in f32: "
                   "{}; random data)\n",
-                  kHeadTokens, kHeadHidden, kHeadVocab, name_of(dtype),
-                  format_bytes(std::uint64_t{4} * kHeadTokens * kHeadVocab)));
+                  size.tokens, kHeadHidden, kHeadVocab, name_of(dtype),
+                  format_bytes(static_cast<std::uint64_t>(4 * size.tokens * kHeadVocab))));
   const std::vector<HeadStep> steps = run_head_steps(problem, caps, requests);
   write_out(head_table(steps, caps.kind));
   write_out(fmt::format("This part took {:.1f} s.\n", clock.seconds()));
@@ -210,7 +218,8 @@ int run_demo(const Corpus& corpus, const DemoSettings& settings) {
   good &= head_part(Dtype::kF32, settings.train.loss.caps, true);
   const double head_seconds = clock.seconds() - trained;
   if (clock.seconds() + head_seconds < settings.seconds_limit) {
-    good &= head_part(Dtype::kBF16, settings.train.loss.caps, false);
+    const bool is_fast = settings.train.loss.caps.kind == DeviceKind::kCuda;
+    good &= head_part(Dtype::kBF16, settings.train.loss.caps, is_fast);
   } else {
     write_out(
         "\nThe same step in bf16 is left out: this machine is slow, and the demo should end "
