@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -37,6 +36,7 @@ constexpr const char* kFooter =
     "grad_weight (V,H) and grad_bias (V), if given, are starting values: the gradients are added\n"
     "to them and come out in their element type. F64, F32, BF16, F16; targets I64 or I32.\n"
     "Without grad_output the upstream is 1 (ones for --reduction none).\n"
+    "--device auto takes the first CUDA card, where there is none the CPU.\n"
     "Results: loss, grad_hidden, grad_weight, grad_bias and what --outputs names; top-k as\n"
     "topk_logprob and topk_index. With .npy inputs they go to a folder, one file each.\n"
     "\n"
@@ -45,6 +45,7 @@ constexpr const char* kFooter =
     "  flce run --hidden x.npy --weight w.npy --target y.npy --output results --method fused\n"
     "  flce run --input p.safetensors --output r.safetensors --reduction none --outputs "
     "lse,topk=5\n"
+    "  flce run --input problem.safetensors --output result.safetensors --device cuda:1\n"
     "Exit code: 0 fine, 2 wrong usage or input (nothing is written then).";
 
 struct RunOptions {
@@ -62,6 +63,7 @@ struct RunOptions {
   bool no_grad_weight = false;
   bool no_grad_bias = false;
   bool grad_weight_f32 = false;
+  RouteChoice route;
   DeviceChoice device;
   bool quiet = false;
   bool json = false;
@@ -217,31 +219,32 @@ double total_loss(const VectorView& loss) {
   return sum;
 }
 
-void print_summary(const RunOptions& run_options, const Step& step, const OutputTensors& outputs,
-                   double seconds) {
+void print_summary(const RunOptions& run_options, const Step& step, const OutputTensors& outputs) {
   const Plan& plan = step.plan();
   const bool is_vector = plan.problem.options.reduction == Reduction::kNone;
   const double loss = total_loss(outputs.views().loss);
   if (run_options.json) {
     nlohmann::ordered_json document{{"problem", format_problem(plan.problem)},
                                     {"method", name_of(plan.method)},
+                                    {"device", name_of(plan.caps.kind)},
                                     {"chunk", plan.chunk},
                                     {"num_chunks", plan.num_chunks},
                                     {is_vector ? "loss_sum" : "loss", loss},
                                     {"extra_bytes", plan.extra_bytes},
                                     {"used_bytes", step.used_bytes()},
                                     {"peak_bytes", plan.peak_bytes},
-                                    {"seconds", seconds},
+                                    {"seconds", step.seconds()},
                                     {"output", run_options.output},
                                     {"tensors", nlohmann::ordered_json::array()}};
     for (const io::TensorView& tensor : outputs.tensors())
       document["tensors"].push_back(tensor.name);
     write_out(document.dump(2) + "\n");
   } else if (!run_options.quiet) {
-    write_out(fmt::format(
-        "{}, chunk {} ({} chunks): {} {:.8g}, extra memory {} ({} bytes), {}\n",
-        name_of(plan.method), plan.chunk, plan.num_chunks, is_vector ? "sum of losses" : "loss",
-        loss, format_bytes(plan.extra_bytes), plan.extra_bytes, format_seconds(seconds)));
+    write_out(
+        fmt::format("{}, chunk {} ({} chunks), {}: {} {:.8g}, extra memory {} ({} bytes), {}\n",
+                    name_of(plan.method), plan.chunk, plan.num_chunks, device_text(plan.caps),
+                    is_vector ? "sum of losses" : "loss", loss, format_bytes(plan.extra_bytes),
+                    plan.extra_bytes, format_seconds(step.seconds())));
   }
 }
 
@@ -251,6 +254,7 @@ PlanRequest request_of(const RunOptions& run_options) {
   request.chunk = run_options.chunk;
   request.budget_bytes = run_options.budget_bytes;
   request.policy = run_options.policy == "liger" ? ChunkPolicy::kLiger : ChunkPolicy::kMeasured;
+  set_route(request, run_options.route);
   return request;
 }
 
@@ -266,12 +270,9 @@ int run_files(const RunOptions& run_options) {
   const bool accumulate_bias = load_start(files, "grad_bias", outputs);
   const Problem problem = problem_of(inputs, outputs.views(), options, accumulate, accumulate_bias);
   Step step(flce::plan(problem, caps, request));
-  const auto start = std::chrono::steady_clock::now();
   step.execute(inputs, outputs.views());
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   save(run_options, outputs, step.plan());
-  print_summary(run_options, step, outputs, seconds);
+  print_summary(run_options, step, outputs);
   return 0;
 }
 
@@ -362,6 +363,7 @@ Command add_run(CLI::App& app) {
   command->add_option("--policy", options->policy, "How the chunk is chosen: measured or liger")
       ->check(CLI::IsMember({"measured", "liger"}))
       ->capture_default_str();
+  add_route_options(*command, options->route);
   add_device_options(*command, options->device);
   command->footer(kFooter);
   return {command, [options] { return run_files(*options); }};
