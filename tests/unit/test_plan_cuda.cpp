@@ -3,6 +3,8 @@
 // from N, H and V.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cuda/plan_backend.hpp"
 #include "flce/advice.hpp"
 #include "test_plan_support.hpp"
@@ -127,6 +129,15 @@ TEST(PlanCuda, TheDefaultChunkIs4096Tokens) {
   EXPECT_EQ(h200("n1000_h4096_v128256 bf16 mean").chunk, 1000);
   EXPECT_EQ(h200("n16384_h4096_v128256 bf16 mean policy=liger").chunk, 512);
   EXPECT_EQ(h200("n16384_h4096_v128256 bf16 mean chunk=99999").chunk, 16384);
+}
+
+// Case 101: many tokens of a chunk, whatever V/H is.
+TEST(PlanCuda, C101_ChunksAreNeverTiny) {
+  for (const char* sizes : {"n512_h4096_v128256", "n8192_h4096_v128256", "n65536_h4096_v128256",
+                            "n8192_h4096_v32000"}) {
+    const Plan plan = h200(std::string(sizes) + " bf16 mean");
+    EXPECT_GE(plan.chunk, std::min<std::int64_t>(plan.problem.tokens, 1024)) << sizes;
+  }
 }
 
 TEST(PlanCuda, NaiveAndChunkedKeepEveryLogit) {
