@@ -17,7 +17,7 @@ build_cuda() {
   find_nvcc
   setup build
   step "configure cuda" configure cuda "-DFLCE_CUDA_ARCHITECTURES=$architectures"
-  step "compile cuda" compile cuda
+  step "compile cuda" compile cuda gpu_tests
   step "configure cuda, PTX alone" configure cuda-ptx
   step "compile cuda, PTX alone" compile cuda-ptx flce_cuda_run
   mkdir -p "$root/build/cuda/lib/ptx"
@@ -34,16 +34,14 @@ find_nvcc() {
       "toolkit 12.0 or newer (without it './dev build' builds the library for the CPU)"
 }
 
-# Programs, libraries and scripts, stripped; with the C++ run-time library, which may be newer than
-# the other machine's.
+# The command line, all tests in one program, libraries and scripts, stripped; with the C++ run-time
+# library, which may be newer than the other machine's.
 cuda_bundle() {
   local to=$1 from=$root/build/cuda file
   rm -rf "$to"
   mkdir -p "$to/bin" "$to/lib/ptx"
   cp "$from/gpu-tests.txt" "$to/"
-  for file in flce $(cut -d' ' -f2 "$from/gpu-tests.txt" | sort -u); do
-    cp "$from/bin/$file" "$to/bin/"
-  done
+  cp "$from/bin/flce" "$from/bin/test_gpu_all" "$to/bin/"
   cp -a "$from"/lib/libflce*.so* "$to/lib/"
   cp "$from/lib/ptx/libflce_cuda.so" "$to/lib/ptx/"
   ldd "$to/bin/flce" | awk '$1 ~ /^(libstdc\+\+|libgcc_s)\./ {print $3}' | xargs cp -Lt "$to/lib"

@@ -36,6 +36,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : >"$work/verdicts"
 
+# The program of that name, or the one that holds the tests of all of them.
+program() {
+  local file=$dir/bin/$1
+  [[ -x $file ]] || file=$dir/bin/test_gpu_all
+  [[ -x $file ]] || die "$dir/bin has neither $1 nor test_gpu_all"
+  echo "$file"
+}
+
 # run_one NAME COMMAND...: waits for it; a line on the terminal and one in $work/verdicts.
 run_one() {
   local name=$1 log=$work/$1.log begin=$EPOCHREALTIME rc=0 verdict
@@ -44,6 +52,9 @@ run_one() {
   case $rc in
     0)
       verdict=passed
+      if grep -q ' 0 tests from 0 test suites ran' "$log"; then
+        rc=1 verdict="FAILED: no test of that name"
+      fi
       ! grep -q '^\[  SKIPPED \]' "$log" || verdict+=", $(skipped_in "$log") skipped"
       ;;
     77) verdict="skipped: $(sed -n 's/^skipped, //p' "$log" | head -n 1)" ;;
@@ -66,13 +77,13 @@ is_quick() { [[ $1 =~ ^gpu_(op_wants|op_upstream|op_inputs|refusals|services|cal
 
 # The tests of one part: `false` those that may run beside others, `true` those that run alone.
 run_tests() {
-  local alone=${1^^} name program shard shards is_alone filter
-  while read -r name program shard shards is_alone filter; do
+  local alone=${1^^} name file shard shards is_alone filter
+  while read -r name file shard shards is_alone filter; do
     [[ $is_alone == "$alone" ]] || continue
     [[ ! $quick ]] || is_quick "$name" || continue
-    if [[ $quick && $name == gpu_calls ]]; then filter='-*GpuRepeats*'; fi
+    if [[ $quick && $name == gpu_calls ]]; then filter='Gpu/GpuCalls.*'; fi
     in_turn "$name" env FLCE_TEST_DEVICE=cuda GTEST_TOTAL_SHARDS="$shards" \
-      GTEST_SHARD_INDEX="$shard" "$dir/bin/$program" --gtest_brief=1 "--gtest_filter=$filter"
+      GTEST_SHARD_INDEX="$shard" "$(program "$file")" --gtest_brief=1 "--gtest_filter=$filter"
     [[ $alone == FALSE ]] || wait
   done <"$dir/gpu-tests.txt"
   wait
@@ -81,17 +92,19 @@ run_tests() {
 # What a card newer than the build would do: the kernels compiled from PTX by the driver. Of
 # libflce_cuda.so there is a second one with PTX alone; a program finds it from its own folder.
 run_ptx() {
-  local program
+  local pair file
   if [[ ! -r $dir/lib/ptx/libflce_cuda.so ]]; then
     echo "gpu_ptx: $dir/lib/ptx/libflce_cuda.so is not there; './dev build cuda' makes it"
     return
   fi
   mkdir -p "$work/ptx/bin" "$work/ptx/lib"
   cp "$dir/lib/ptx/libflce_cuda.so" "$work/ptx/lib/"
-  for program in test_op_wants test_op_ignored test_op_eager test_gpu_rows; do
-    ln -s "$dir/bin/$program" "$work/ptx/bin/$program"
-    in_turn "gpu_ptx_${program#test_}" env FLCE_TEST_DEVICE=cuda CUDA_CACHE_DISABLE=1 \
-      "$work/ptx/bin/$program" --gtest_brief=1 "--gtest_filter=*bf16*:*f32*:*f16*"
+  for pair in 'test_op_wants=Op/WantsTest.*' 'test_op_ignored=Op/Ignored.*' \
+    'test_op_eager=Op/Eager.*' 'test_gpu_rows=Gpu/GpuRows.*'; do
+    file=${pair%%=*}
+    ln -s "$(program "$file")" "$work/ptx/bin/$file"
+    in_turn "gpu_ptx_${file#test_}" env FLCE_TEST_DEVICE=cuda CUDA_CACHE_DISABLE=1 \
+      "$work/ptx/bin/$file" --gtest_brief=1 "--gtest_filter=${pair#*=}"
   done
   wait
 }
@@ -106,16 +119,17 @@ sanitizer() {
 # run_under TOOL FILTERS...: each filter is PROGRAM=GTEST_FILTER. Without canaries around the memory
 # the tool sees its true ends, and the workspace comes to the call as it was allocated.
 run_under() {
-  local tool=$1 options=(--tool "$1" --error-exitcode 9 --print-limit 20) pair program
+  local tool=$1 options=(--tool "$1" --error-exitcode 9 --print-limit 20) pair file
   shift
   # These two are about our kernels alone, and slow.
   if [[ $tool == racecheck || $tool == synccheck ]] && [[ $name_option ]]; then
     options+=("$name_option" kns=flce)
   fi
   for pair in "$@"; do
-    program=${pair%%=*}
-    in_turn "${tool}_${program#test_}" env FLCE_TEST_DEVICE=cuda FLCE_TEST_CANARIES=off \
-      "$sanitizer" "${options[@]}" "$dir/bin/$program" --gtest_brief=1 "--gtest_filter=${pair#*=}"
+    file=${pair%%=*}
+    in_turn "${tool}_${file#test_}" env FLCE_TEST_DEVICE=cuda FLCE_TEST_CANARIES=off \
+      "$sanitizer" "${options[@]}" "$(program "$file")" --gtest_brief=1 \
+      "--gtest_filter=${pair#*=}"
   done
 }
 
@@ -126,14 +140,16 @@ run_sanitizers() {
   # The option has had two names.
   name_option=$("$sanitizer" --help 2>&1 | grep -oE -e '--kernel-(regex|name)\b' | head -n 1) ||
     true
-  short=('test_op_shapes=*SmallestSizes/*bf16:*SmallestSizes/recompute_f32'
-    'test_op_wants=*OptionalOutputsChangeNothingElse/*:*AccumulatesIntoEitherType/*_f16'
-    'test_op_ignored=*PoisonNeverComesOut/*_bf16:*LogitsAtMinusInfinity/*_f32'
-    'test_op_inputs=*GapsBetweenRows*/*_bf16:*VectorsOfStrideTwo/*_f16'
-    'test_op_eager=*MakesOnlyWhatIsWanted/*bf16:*MakesOnlyWhatIsWanted/*f32'
-    'test_gpu_calls=*C027*_bf16')
-  long=("${short[@]:1}" 'test_op_shapes=*RaggedSizes/*_bf16:*RaggedSizes/*_f16'
-    'test_op_edges=*FewerTokensThanAPanel/*_f32' 'test_cases=*C036*:*C027*')
+  short=('test_op_shapes=*/Shapes.SmallestSizes/*bf16:*/Shapes.SmallestSizes/recompute_f32'
+    'test_op_wants=*/WantsTest.OptionalOutputs*:*/WantsTest.AccumulatesIntoEitherType/*_f16'
+    'test_op_ignored=*/Ignored.PoisonNeverComesOut/*_bf16:*/Ignored.LogitsAt*/*_f32'
+    'test_op_inputs=*/InputsTest.GapsBetween*/*_bf16:*/InputsTest.VectorsOfStrideTwo/*_f16'
+    'test_op_eager=*/Eager.MakesOnlyWhatIsWanted/*bf16:*/Eager.MakesOnlyWhatIsWanted/*f32'
+    'test_gpu_calls=*/GpuCalls.C027*_bf16')
+  long=("${short[@]:1}"
+    'test_op_shapes=*/Shapes.RaggedSizes/*_bf16:*/Shapes.RaggedSizes/*_f16'
+    'test_op_edges=*/Edges.FewerTokensThanAPanel/*_f32' 'test_cases=Cases.C036*:Cases.C027*'
+    'test_gpu_rows=*/GpuRows.EveryWidthWithEveryOption/*_bf16')
   if [[ $quick ]]; then long=("${short[@]}"); fi
   run_under memcheck "${long[@]}"
   run_under initcheck "${short[@]}"

@@ -193,7 +193,7 @@ void check_spread(Method method, bool hidden) {
   EXPECT_EQ(difference_of_calls(memory.results(), want, c.dtype), "");
 }
 
-TEST(GpuCases, C057_RowsMoreThan2To31ElementsApart) {
+TEST(GpuLargeCases, C057_RowsMoreThan2To31ElementsApart) {
   for (const Method method : kMethods) {
     for (const bool hidden : {true, false}) {
       SCOPED_TRACE(std::string(flce::name_of(method)) + (hidden ? " hidden" : " weight"));

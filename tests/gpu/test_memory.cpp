@@ -73,7 +73,7 @@ Case zeros(const Sizes& sizes) {
 }
 
 // One accumulator of V*H in f32, whatever the number of chunks.
-TEST(GpuCases, C069_ChunksAddOneAccumulator) {
+TEST(GpuMemoryCases, C069_ChunksAddOneAccumulator) {
   const Case c = zeros({8192, 4096, 32000});
   const std::uint64_t accumulator = 32000ull * 4096 * 4;
   for (const std::int64_t chunk : {512, 2048, 4096}) {
@@ -83,7 +83,7 @@ TEST(GpuCases, C069_ChunksAddOneAccumulator) {
   }
 }
 
-TEST(GpuCases, C070_AFrozenHeadNeedsNoVocabularySizedBuffer) {
+TEST(GpuMemoryCases, C070_AFrozenHeadNeedsNoVocabularySizedBuffer) {
   Case c = zeros({2048, 1024, 131072});
   Rng rng(61);
   for (double& x : c.in.x) x = round_to(Dtype::kBF16, rng.uniform(-1.0, 1.0));
@@ -103,7 +103,7 @@ TEST(GpuCases, C070_AFrozenHeadNeedsNoVocabularySizedBuffer) {
   EXPECT_LE(plan.output_bytes, 2048ull * 1024 * 2 + 4);
 }
 
-TEST(GpuCases, C071_EvaluationKeepsNothing) {
+TEST(GpuMemoryCases, C071_EvaluationKeepsNothing) {
   Case c = zeros({8192, 1024, 131072});
   c.wants = {.grad_hidden = false, .grad_weight = false};
   for (const Method method : {Method::kFused, Method::kRecompute, Method::kChunked}) {
