@@ -16,7 +16,8 @@ import re
 import subprocess
 import sys
 
-NEEDED = re.compile(r"(libstdc\+\+|libc|libm|libgcc_s|libpthread|libdl|librt|ld-linux[\w-]*)\.so(\.\d+)*$")
+NEEDED = re.compile(
+    r"(libstdc\+\+|libc|libm|libgcc_s|libpthread|libdl|librt|ld-linux[\w-]*)\.so(\.\d+)*$")
 CUDA_DECLARED = {"flce_cuda_library"}
 CUDA_OURS = re.compile(r"(?:vtable|typeinfo|typeinfo name) for flce::Error$")
 OURS = re.compile(r"(?:(?:vtable|typeinfo|typeinfo name) for )?flce::")
