@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What an installed FLCE is: headers, libflce.so, libflce_cuda.so if it was built, the command line,
-# a CMake package (flce::flce) and flce.pc. Both find themselves relative to their own place, so that
-# the tree may be moved.
+# a CMake package (flce::flce) and flce.pc. Both find themselves relative to their own place, so
+# that the tree may be moved.
 option(FLCE_INSTALL "Install rules" ${PROJECT_IS_TOP_LEVEL})
 
 # Only what the public headers declare leaves the library: templates of the standard library that
