@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What an installed FLCE is: headers, libflce.so, the command line, a CMake package (flce::flce) and
-# flce.pc. Both find themselves relative to their own place, so that the tree may be moved.
+# What an installed FLCE is: headers, libflce.so, libflce_cuda.so if it was built, the command line,
+# a CMake package (flce::flce) and flce.pc. Both find themselves relative to their own place, so
+# that the tree may be moved.
 option(FLCE_INSTALL "Install rules" ${PROJECT_IS_TOP_LEVEL})
 
 # Only what the public headers declare leaves the library: templates of the standard library that
@@ -18,6 +19,9 @@ set(flce_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/flce)
 install(TARGETS flce EXPORT flceTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(TARGET flce_cuda_run)  # libflce.so looks for it beside itself
+  install(TARGETS flce_cuda_run LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/flce DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -25,4 +25,9 @@ if(NOT FLCE_SANITIZE AND UNIX AND NOT APPLE)
     ${CMAKE_CURRENT_SOURCE_DIR}/check_exports.py $<TARGET_FILE:flce>
     ${PROJECT_SOURCE_DIR}/include/flce)
   set_tests_properties(exports PROPERTIES LABELS api)
+  if(TARGET flce_cuda_run)
+    add_test(NAME exports_cuda COMMAND Python3::Interpreter
+      ${CMAKE_CURRENT_SOURCE_DIR}/check_exports.py $<TARGET_FILE:flce_cuda_run>)
+    set_tests_properties(exports_cuda PROPERTIES LABELS api)
+  endif()
 endif()

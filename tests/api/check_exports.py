@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What libflce.so shows and needs.
+"""What libflce.so and libflce_cuda.so show and need.
 
 usage: check_exports.py LIBFLCE.SO INCLUDE/FLCE
+       check_exports.py LIBFLCE_CUDA.SO
 
-It exports every function that flce.h declares, names of namespace flce, and nothing else; it needs
-the C and C++ run-time libraries and nothing else.
+libflce.so exports every function that flce.h declares, names of namespace flce, and nothing else.
+libflce_cuda.so exports the function that libflce.so asks for, the exception that passes between
+them, and nothing else: the CUDA runtime in it must not meet another one in the process. Both need
+the C and C++ run-time libraries and nothing else: cuBLASLt and the driver are loaded when they are
+used, so that the library can be loaded where they are missing.
 """
 import os
 import re
 import subprocess
 import sys
 
-NEEDED = re.compile(r"(libstdc\+\+|libc|libm|libgcc_s|libpthread|ld-linux[\w-]*)\.so(\.\d+)*$")
+NEEDED = re.compile(
+    r"(libstdc\+\+|libc|libm|libgcc_s|libpthread|libdl|librt|ld-linux[\w-]*)\.so(\.\d+)*$")
+CUDA_DECLARED = {"flce_cuda_library"}
+CUDA_OURS = re.compile(r"(?:vtable|typeinfo|typeinfo name) for flce::Error$")
 OURS = re.compile(r"(?:(?:vtable|typeinfo|typeinfo name) for )?flce::")
 
 
@@ -27,15 +34,18 @@ def exported(library):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    library, headers = sys.argv[1:]
-    with open(os.path.join(headers, "flce.h"), encoding="utf-8") as file:
-        declared = set(re.findall(r"FLCE_C_API[^;]*?\b(flce_\w+)\(", file.read()))
+    library = sys.argv[1]
+    ours, declared = CUDA_OURS, CUDA_DECLARED
+    if len(sys.argv) == 3:
+        ours = OURS
+        with open(os.path.join(sys.argv[2], "flce.h"), encoding="utf-8") as file:
+            declared = set(re.findall(r"FLCE_C_API[^;]*?\b(flce_\w+)\(", file.read()))
     names = list(exported(library))
     faults = [f"exports '{name}', which is not ours" for name in names
-              if name not in declared and not OURS.match(name)]
-    faults += [f"does not export '{name}', which flce.h declares"
+              if name not in declared and not ours.match(name)]
+    faults += [f"does not export '{name}', which is declared"
                for name in sorted(declared - set(names))]
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-d", "-W", library))
     faults += [f"needs {name} at run time" for name in needed if not NEEDED.match(name)]

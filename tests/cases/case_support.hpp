@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/compare.hpp"
+#include "support/device.hpp"
 #include "support/params.hpp"
 #include "support/storage.hpp"
 

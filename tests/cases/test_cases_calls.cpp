@@ -81,6 +81,7 @@ void copy_rows(const flce::MatrixView& to, const flce::MatrixView& from) {
 }
 
 TEST(Cases, C057_OffsetsBeyond32Bits) {
+  if (on_cuda()) GTEST_SKIP() << "tests/gpu/test_large.cpp has it for a card";
   const Case c = basic_case({3, 8, 3}, Dtype::kBF16, 29);
   const std::size_t bytes = 3 * ((std::size_t{1} << 31) + 3) * 2;
   for (const Method method : kMethods) {
@@ -155,7 +156,7 @@ TEST(Cases, C060_SlicesOfLargerMatrices) {
       sliced.layout.hidden_gap = hidden_gap;
       sliced.layout.weight_gap = weight_gap;
       sliced.layout.offset = offset;
-      EXPECT_EQ(first_difference(run_with(sliced, method, 3), packed), "")
+      EXPECT_EQ(difference_of_calls(run_with(sliced, method, 3), packed, dtype), "")
           << hidden_gap << " " << weight_gap << " " << offset;
     };
     expect_same(8, 0, 0);  // big(N, 2H)[:, :H], and big(2N, H)[::2]
@@ -188,8 +189,8 @@ TEST(Cases, C064_InputsAreNeverWritten) {
     request.method = method;
     request.chunk = 6;
     const flce::Plan plan = flce::plan(memory.problem(c), caps_with(2), request);
-    flce::Workspace workspace(plan.workspace_bytes);
-    flce::run(plan, memory.inputs(), memory.outputs(), workspace.span());
+    Block workspace(plan.workspace_bytes);
+    flce_test::run(plan, memory.inputs(), memory.outputs(), workspace.span());
     EXPECT_EQ(memory.damage(), "");
     EXPECT_NE(memory.written(), "");
   });
@@ -210,14 +211,14 @@ TEST(Cases, C065_BackwardTwiceOnWhatOneForwardKept) {
           flce::plan(memory.problem(c, flce::Pass::kForwardBackward), caps_with(1), request);
       Block workspace(plan.workspace_bytes);
       Block saved(plan.saved_bytes);
-      flce::forward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span());
-      flce::backward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span());
+      flce_test::forward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span());
+      flce_test::backward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span());
       const Results once = memory.results();
       Storage three({dtype, 1, 1, 1, 0});
       three.write(Values{3.0});
       flce::Inputs inputs = memory.inputs();
       inputs.grad_output = three.vector();
-      flce::backward(plan, inputs, memory.outputs(), workspace.span(), saved.span());
+      flce_test::backward(plan, inputs, memory.outputs(), workspace.span(), saved.span());
       Values want = once.grad_weight;
       for (double& value : want) value *= 3;
       EXPECT_LE(relative_error(memory.results().grad_weight, want), digits(dtype));
@@ -233,13 +234,20 @@ TEST(Cases, C070_FrozenHeadOrTrunk) {
     const Results full = run_with(c, method, 8);
     Case head = c;
     head.wants.grad_weight = head.wants.grad_bias = false;
-    EXPECT_EQ(run_with(head, method, 8).grad_hidden, full.grad_hidden);
+    const auto expect_same = [&](const Case& part, std::vector<double> Results::*gradient) {
+      Results want;
+      Results got;
+      want.*gradient = full.*gradient;
+      got.*gradient = run_with(part, method, 8).*gradient;
+      EXPECT_EQ(difference_of_calls(got, want, dtype), "");
+    };
+    expect_same(head, &Results::grad_hidden);
     Case trunk = c;
     trunk.wants.grad_hidden = false;
-    EXPECT_EQ(run_with(trunk, method, 8).grad_weight, full.grad_weight);
+    expect_same(trunk, &Results::grad_weight);
     Case bias = c;
     bias.wants.grad_hidden = bias.wants.grad_weight = false;
-    EXPECT_EQ(run_with(bias, method, 8).grad_bias, full.grad_bias);
+    expect_same(bias, &Results::grad_bias);
   });
 }
 
@@ -255,6 +263,7 @@ flce::Problem large_problem(std::int64_t tokens) {
 constexpr std::uint64_t kMiB = 1024 * 1024;
 
 TEST(Cases, C070_FrozenHeadNeedsNoVocabularySizedBuffer) {
+  if (on_cuda()) GTEST_SKIP() << "tests/gpu/test_memory.cpp measures it";
   flce::Problem problem = large_problem(2048);
   problem.wants.grad_weight = false;
   const flce::Plan plan = flce::plan(problem, caps_with(2));
@@ -270,14 +279,18 @@ TEST(Cases, C071_EvaluationKeepsNothing) {
   problem.wants = {.grad_hidden = false, .grad_weight = false};
   for (const Method method : {Method::kAuto, Method::kFused, Method::kRecompute}) {
     const flce::Plan plan = flce::plan(problem, caps_with(2), {.method = method});
-    EXPECT_LT(plan.extra_bytes, 64 * kMiB) << flce::name_of(plan.method);
+    // On a card 32 MiB are logits, 32 MiB the products' own and 8 MiB packed hidden states.
+    const std::uint64_t most = on_cuda() ? 74 * kMiB : 64 * kMiB;
+    EXPECT_LT(plan.extra_bytes, most) << flce::name_of(plan.method);
     EXPECT_EQ(plan.output_bytes, 4U);
   }
   for_all([](Dtype dtype, Method method) {
     Case c = basic_case({30, 16, 90}, dtype, 23);
     const Results trained = run_with(c, method, 8);
     c.wants = {.grad_hidden = false, .grad_weight = false};
-    EXPECT_EQ(run_with(c, method, 8).loss, trained.loss);
+    Results loss;
+    loss.loss = trained.loss;
+    EXPECT_EQ(difference_of_calls(run_with(c, method, 8), loss, dtype), "");
   });
 }
 
@@ -321,9 +334,11 @@ TEST(Cases, C074_EveryCombinationOfOptionalOutputs) {
       const Results results = run_with(some, method, 4);
       ASSERT_EQ(results.lse.empty(), !wants.lse);
       ASSERT_EQ(results.argmax.empty(), !wants.argmax);
-      ASSERT_EQ(results.loss, plain.loss) << mask;
-      ASSERT_EQ(results.grad_hidden, plain.grad_hidden) << mask;
-      ASSERT_EQ(results.grad_weight, plain.grad_weight) << mask;
+      Results same;
+      same.loss = results.loss;
+      same.grad_hidden = results.grad_hidden;
+      same.grad_weight = results.grad_weight;
+      ASSERT_EQ(difference_of_calls(same, plain, dtype), "") << mask;
     }
   });
 }

@@ -14,7 +14,7 @@ using flce::Dtype;
 using flce::Method;
 using oracle::Reduction;
 
-TEST(Cases, C037_LargeCommonOffset) {
+TEST(CasesNumerics, C037_LargeCommonOffset) {
   for_all({Dtype::kF64, Dtype::kF32}, [](Dtype dtype, Method method) {
     for (const double offset : {0.0, 1e4, 1e6, -1e6}) {
       const Case c = head_case(dtype, 1, {1}, {2 + offset, -1 + offset}, {0});
@@ -36,7 +36,7 @@ TEST(Cases, C037_LargeCommonOffset) {
   });
 }
 
-TEST(Cases, C038_TilesOfMinusInfinity) {
+TEST(CasesNumerics, C038_TilesOfMinusInfinity) {
   constexpr std::int64_t kVocab = 100000;
   for_all({Dtype::kF32, Dtype::kBF16}, [](Dtype dtype, Method method) {
     for (const std::int64_t finite : {0, 1, 31337, 50000, 99999}) {
@@ -58,7 +58,7 @@ TEST(Cases, C038_TilesOfMinusInfinity) {
   });
 }
 
-TEST(Cases, C040_VeryLargeVocabularies) {
+TEST(CasesNumerics, C040_VeryLargeVocabularies) {
   for_all({Dtype::kF32, Dtype::kBF16, Dtype::kF16}, [](Dtype dtype, Method method) {
     for (const std::int64_t vocab : {262144, 1000003}) {
       Case c = flat_head(dtype, vocab, 0.0, {0});
@@ -76,7 +76,7 @@ TEST(Cases, C040_VeryLargeVocabularies) {
   });
 }
 
-TEST(Cases, C041_ForwardAndBackwardSeeTheSameLogits) {
+TEST(CasesNumerics, C041_ForwardAndBackwardSeeTheSameLogits) {
   for_all([](Dtype dtype, Method method) {
     for (const double largest : {5.0, 20.0, 80.0, 320.0}) {
       for (std::uint64_t token = 0; token < 4; ++token) {
@@ -103,7 +103,7 @@ TEST(Cases, C041_ForwardAndBackwardSeeTheSameLogits) {
   });
 }
 
-TEST(Cases, C043_TargetGradientOfAConfidentToken) {
+TEST(CasesNumerics, C043_TargetGradientOfAConfidentToken) {
   for_all([](Dtype dtype, Method method) {
     Case c = identity_head(dtype, 4, {8, 0, 0, 0}, {0});
     c.in.reduction = Reduction::kSum;
@@ -113,7 +113,7 @@ TEST(Cases, C043_TargetGradientOfAConfidentToken) {
   });
 }
 
-TEST(Cases, C045_SumsOverChunksAreWide) {
+TEST(CasesNumerics, C045_SumsOverChunksAreWide) {
   for_all([](Dtype dtype, Method method) {
     for (const std::int64_t chunk : {1, 16, 256, 4096}) {
       Case c = head_case(dtype, 1, Values(4096, 1.0), {0, 0}, Integers(4096, 0));
@@ -130,7 +130,7 @@ TEST(Cases, C045_SumsOverChunksAreWide) {
   });
 }
 
-TEST(Cases, C046_SmallProbabilitiesAreNotDropped) {
+TEST(CasesNumerics, C046_SmallProbabilitiesAreNotDropped) {
   for_all([](Dtype dtype, Method method) {
     Case c = flat_head(dtype, 65536, 0.0, {0});
     c.in.reduction = Reduction::kSum;
@@ -139,7 +139,7 @@ TEST(Cases, C046_SmallProbabilitiesAreNotDropped) {
   });
 }
 
-TEST(Cases, C048_HalfPrecisionSumsDoNotOverflow) {
+TEST(CasesNumerics, C048_HalfPrecisionSumsDoNotOverflow) {
   constexpr std::int64_t kTokens = 20480;
   const auto run = [](std::int64_t vocab, Reduction reduction, Method method) {
     Case c = flat_head(Dtype::kF16, vocab, 0.0, Integers(kTokens, 0));
@@ -162,7 +162,7 @@ TEST(Cases, C048_HalfPrecisionSumsDoNotOverflow) {
   }
 }
 
-TEST(Cases, C049_HalfPrecisionDenominators) {
+TEST(CasesNumerics, C049_HalfPrecisionDenominators) {
   for_all([](Dtype dtype, Method method) {
     EXPECT_TRUE(
         all_near(run_with(flat_head(dtype, 4096, 0.0, {1}), method).loss, {8.3177662}, 1e-6));
@@ -171,7 +171,7 @@ TEST(Cases, C049_HalfPrecisionDenominators) {
   });
 }
 
-TEST(Cases, C050_LogitsBeyondTheHalfRange) {
+TEST(CasesNumerics, C050_LogitsBeyondTheHalfRange) {
   for_all([](Dtype dtype, Method method) {
     const Case c = head_case(dtype, 1024, Values(1024, 16.0), Values(1024 * 1000, 16.0), {7});
     const Results results = run_with(c, method);
@@ -180,7 +180,7 @@ TEST(Cases, C050_LogitsBeyondTheHalfRange) {
   });
 }
 
-TEST(Cases, C051_UpstreamOfZeroAndBelow) {
+TEST(CasesNumerics, C051_UpstreamOfZeroAndBelow) {
   for_all([](Dtype dtype, Method method) {
     for (const flce::Pass pass : {flce::Pass::kRun, flce::Pass::kForwardBackward}) {
       Case c = basic_case({9, 8, 30}, dtype, 14);
@@ -204,7 +204,7 @@ TEST(Cases, C051_UpstreamOfZeroAndBelow) {
   });
 }
 
-TEST(Cases, C053_TheLossIsWide) {
+TEST(CasesNumerics, C053_TheLossIsWide) {
   for_all([](Dtype dtype, Method method) {
     EXPECT_TRUE(
         all_near(run_with(flat_head(dtype, 50257, 0.0, {5}), method).loss, {10.8249051}, 1e-6));

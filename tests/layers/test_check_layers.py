@@ -19,6 +19,8 @@ GOOD = {
     "src/backend/backend.hpp": '#include "core/check.hpp"\n',
     "src/kernels/sm90/row.cuh": '#include "math/lse.hpp"\n',
     "src/cpu/tile.hpp": '#include "backend/backend.hpp"\n#include "math/lse.hpp"\n',
+    "src/cuda/sizes.hpp": '#include "backend/backend.hpp"\n',
+    "src/cuda/run/verbs.hpp": '#include <cuda_runtime.h>\n#include "cuda/sizes.hpp"\n',
     "src/methods/method.hpp": '#include "backend/backend.hpp"\n',
     "src/methods/fused.cpp": '#include "methods/method.hpp"\n',
     "src/plan/planner.cpp": '#include "methods/method.hpp"\n',
@@ -71,6 +73,11 @@ class Layers(unittest.TestCase):
         self.one("tools/flce/run.cpp", '#include "oracle/oracle.hpp"\n', "'tests/oracle'")
         self.one("tests/oracle/a.hpp", "#include <flce/flce.hpp>\n", "'tests/oracle'")
         self.one("examples/cpp/a.cpp", '#include "core/check.hpp"\n', "'examples'")
+
+    def test_a_room_in_a_room_is_another_one(self):
+        self.one("src/cuda/a.cpp", '#include "cuda/run/verbs.hpp"\n', "'src/cuda'",
+                 "'src/cuda/run'")
+        self.one("src/cuda/a.cpp", "#include <cuda_runtime.h>\n", "'src/cuda'")
 
     def test_plan_may_include_one_file_of_methods(self):
         faults = self.faults({"src/methods/other.hpp": "",

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "support/device.hpp"
+
 namespace flce_test {
 namespace {
 
@@ -63,8 +65,10 @@ void Memory::make_operands(const Case& c) {
   const std::int64_t sign = layout.reversed_rows ? -1 : 1;
   hidden = made(
       {c.dtype, in.tokens, in.hidden, sign * (in.hidden + layout.hidden_gap), layout.offset}, in.x);
+  const std::int64_t weight_sign = on_cuda() ? 1 : sign;  // a card takes no weight backwards
   weight = made(
-      {c.dtype, in.vocab, in.hidden, sign * (in.hidden + layout.weight_gap), layout.offset}, in.w);
+      {c.dtype, in.vocab, in.hidden, weight_sign * (in.hidden + layout.weight_gap), layout.offset},
+      in.w);
   target = Storage({c.target_dtype, in.tokens, 1, layout.target_stride, layout.offset});
   target.write(in.target);
 }

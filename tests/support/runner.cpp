@@ -8,6 +8,9 @@
 #include <cstring>
 #include <memory>
 
+#include "flce/device.hpp"
+#include "support/compare.hpp"
+#include "support/device.hpp"
 #include "support/wide_tiles.hpp"
 
 namespace flce_test {
@@ -27,6 +30,11 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
+// Targets are checked on every device, as the CPU does unasked.
+flce::RunOptions options_with(flce::RunReport& report) {
+  return {.check_targets = true, .report = &report};
+}
+
 // Forward with what is known then: no upstream, and gradients only for `fused`.
 void run_in_two(const flce::Plan& plan, const Memory& memory, Block& workspace, Block& saved,
                 flce::RunReport& report) {
@@ -40,11 +48,12 @@ void run_in_two(const flce::Plan& plan, const Memory& memory, Block& workspace, 
     outputs.grad_weight = {};
     outputs.grad_bias = {};
   }
-  flce::forward(plan, inputs, outputs, workspace.span(), saved.span(), {.report = &forward_report});
+  flce_test::forward(plan, inputs, outputs, workspace.span(), saved.span(),
+                     options_with(forward_report));
   std::fill(workspace.span().begin(), workspace.span().end(), std::byte{0xFF});
   if (plan.problem.wants.any_gradient()) {
-    flce::backward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span(),
-                   {.report = &report});
+    flce_test::backward(plan, memory.inputs(), memory.outputs(), workspace.span(), saved.span(),
+                        options_with(report));
   }
   report.workspace_high_water =
       std::max(report.workspace_high_water, forward_report.workspace_high_water);
@@ -54,6 +63,10 @@ void run_in_two(const flce::Plan& plan, const Memory& memory, Block& workspace, 
 }  // namespace
 
 flce::DeviceCaps caps_with(std::int32_t threads) {
+  if (on_cuda()) {
+    static const flce::DeviceCaps card = flce::cuda_caps();
+    return card;
+  }
   static const bool asked = (flce::cpu::use_wide_tables_if_asked(), true);
   static_cast<void>(asked);
   flce::DeviceCaps caps = flce::cpu_caps();
@@ -101,8 +114,8 @@ Outcome run_case(const Case& c, const RunConfig& config) {
   Block workspace(outcome.plan.workspace_bytes);
   Block saved(outcome.plan.saved_bytes);
   if (config.pass == flce::Pass::kRun) {
-    flce::run(outcome.plan, memory.inputs(), memory.outputs(), workspace.span(),
-              {.report = &outcome.report});
+    flce_test::run(outcome.plan, memory.inputs(), memory.outputs(), workspace.span(),
+                   options_with(outcome.report));
   } else {
     run_in_two(outcome.plan, memory, workspace, saved, outcome.report);
   }
@@ -116,6 +129,29 @@ Outcome run_case(const Case& c, const RunConfig& config) {
       << describe(c, config);
   EXPECT_EQ(outcome.report.saved_high_water, outcome.plan.saved_bytes) << describe(c, config);
   return outcome;
+}
+
+std::string difference_of_calls(const Results& a, const Results& b, flce::Dtype dtype) {
+  if (!on_cuda()) return first_difference(a, b);
+  const double unit = oracle::unit_roundoff(format_of(dtype));
+  const double real = dtype == flce::Dtype::kF64 ? 1e-13 : 1e-5;
+  const auto differs = [](const std::vector<double>& x, const std::vector<double>& y, double most) {
+    return x.size() != y.size() || !(relative_error(x, y) <= most);
+  };
+  for (const auto& [name, member] : {std::pair{"loss", &Results::loss},
+                                     {"lse", &Results::lse},
+                                     {"logprob", &Results::logprob},
+                                     {"entropy", &Results::entropy},
+                                     {"z_loss", &Results::z_loss},
+                                     {"topk_logprob", &Results::topk_logprob}}) {
+    if (differs(a.*member, b.*member, real)) return name;
+  }
+  for (const auto& [name, member] : {std::pair{"grad_hidden", &Results::grad_hidden},
+                                     {"grad_weight", &Results::grad_weight},
+                                     {"grad_bias", &Results::grad_bias}}) {
+    if (differs(a.*member, b.*member, 4 * unit + real)) return name;
+  }
+  return {};
 }
 
 std::string first_difference(const Results& a, const Results& b) {

@@ -48,5 +48,9 @@ Outcome run_case(const Case& c, const RunConfig& config);
 
 // The first result whose bits differ, or an empty text.
 std::string first_difference(const Results& a, const Results& b);
+// The same for two calls that differ in what is wanted or in how the memory lies. The CPU gives the
+// same bits; on a card another leading dimension or another piece of the logits may be another
+// kernel, with another order of its sums: there the first result that differs by more than that.
+std::string difference_of_calls(const Results& a, const Results& b, flce::Dtype dtype);
 
 }  // namespace flce_test

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <random>
 #include <stdexcept>
 
@@ -16,12 +19,19 @@ namespace {
 
 using flce::Dtype;
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kCanaryBytes = 0;
-#else
-constexpr std::size_t kCanaryBytes = 128;
-#endif
 constexpr std::byte kPoison{0xFF};
+
+std::size_t canary_bytes() { return has_canaries() ? 128 : 0; }
+
+// Every living block, by its first byte.
+struct Blocks {
+  std::mutex mutex;
+  std::map<const std::byte*, Block*> by_address;
+};
+Blocks& blocks() {
+  static Blocks all;
+  return all;
+}
 
 template <typename T>
 void store(std::byte* at, T value) {
@@ -96,16 +106,50 @@ void round_all(Dtype dtype, std::vector<double>& values) {
   for (double& value : values) value = round_to(dtype, value);
 }
 
+bool has_canaries() {
+#if defined(__SANITIZE_ADDRESS__)
+  return false;
+#else
+  static const bool wanted = [] {
+    const char* text = std::getenv("FLCE_TEST_CANARIES");
+    return text == nullptr || std::strcmp(text, "off") != 0;
+  }();
+  return wanted;
+#endif
+}
+
 Block::Block(std::size_t bytes) : bytes_(bytes) {
-  const std::size_t all = std::max<std::size_t>(bytes + 2 * kCanaryBytes, 1);
+  const std::size_t all = std::max<std::size_t>(bytes + 2 * canary_bytes(), 1);
   all_.reset(static_cast<std::byte*>(::operator new(all, std::align_val_t(kAlignment))));
   std::memset(all_.get(), static_cast<int>(kPoison), all);
-  data_ = all_.get() + kCanaryBytes;
+  data_ = all_.get() + canary_bytes();
+  const std::lock_guard lock(blocks().mutex);
+  blocks().by_address[all_.get()] = this;
+}
+
+Block::~Block() {
+  const std::lock_guard lock(blocks().mutex);
+  blocks().by_address.erase(all_.get());
+}
+
+std::span<std::byte> Block::all() const {
+  return {all_.get(), std::max<std::size_t>(bytes_ + 2 * canary_bytes(), 1)};
+}
+
+Block* Block::around(const void* address) {
+  const auto* at = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(blocks().mutex);
+  const auto next = blocks().by_address.upper_bound(at);
+  if (next == blocks().by_address.begin()) return nullptr;
+  Block* block = std::prev(next)->second;
+  const std::span<std::byte> all = block->all();
+  // The end counts: an empty matrix behind an offset begins there.
+  return at <= all.data() + all.size() ? block : nullptr;
 }
 
 bool Block::canaries_intact() const {
   const auto intact = [](const std::byte* from) {
-    return std::all_of(from, from + kCanaryBytes, [](std::byte b) { return b == kPoison; });
+    return std::all_of(from, from + canary_bytes(), [](std::byte b) { return b == kPoison; });
   };
   return intact(all_.get()) && intact(data_ + bytes_);
 }

@@ -22,14 +22,24 @@ oracle::Format format_of(flce::Dtype dtype);
 double round_to(flce::Dtype dtype, double value);
 void round_all(flce::Dtype dtype, std::vector<double>& values);
 
-// 64-aligned bytes, all poisoned, with canaries on both sides (in sanitizer builds without them,
-// so that the sanitizer sees the true ends).
+// In sanitizer builds, and with FLCE_TEST_CANARIES=off for tools that watch a device's memory,
+// there are none, so that the tool sees the true ends.
+bool has_canaries();
+
+// 64-aligned bytes, all poisoned, with canaries on both sides.
 class Block {
  public:
   explicit Block(std::size_t bytes);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
   std::byte* data() const { return data_; }
   std::span<std::byte> span() const { return {data_, bytes_}; }
+  // With the canaries.
+  std::span<std::byte> all() const;
   bool canaries_intact() const;
+  // The block that holds this address, or null.
+  static Block* around(const void* address);
 
  private:
   struct Free {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "support/compare.hpp"
+#include "support/device.hpp"
 #include "support/params.hpp"
 #include "support/storage.hpp"
 
@@ -40,6 +41,7 @@ Case busy_case(Dtype dtype) {
 }
 
 TEST_P(Determinism, RunsAndThreadCountsGiveTheSameBits) {
+  if (on_cuda()) GTEST_SKIP() << kCpuAlone;
   const Case c = busy_case(GetParam().dtype);
   for (const std::int64_t chunk : {0, 64}) {
     RunConfig config{GetParam().method, chunk, 1};
@@ -64,12 +66,12 @@ TEST_P(Determinism, WhateverTheWorkspaceHolds) {
   for (const std::byte fill : {std::byte{0}, std::byte{0xFF}, std::byte{0x7F}}) {
     const Memory memory(c);
     std::fill(workspace.span().begin(), workspace.span().end(), fill);
-    flce::run(plan, memory.inputs(), memory.outputs(), workspace.span());
+    flce_test::run(plan, memory.inputs(), memory.outputs(), workspace.span());
     calls.push_back(memory.results());
     EXPECT_EQ(first_difference(calls.front(), calls.back()), "") << static_cast<int>(fill);
   }
   const Memory memory(c);  // and as the last call left it
-  flce::run(plan, memory.inputs(), memory.outputs(), workspace.span());
+  flce_test::run(plan, memory.inputs(), memory.outputs(), workspace.span());
   EXPECT_EQ(first_difference(calls.front(), memory.results()), "");
   EXPECT_TRUE(workspace.canaries_intact());
 }
@@ -96,10 +98,10 @@ TEST_P(Determinism, UsesExactlyTheBytesThatWerePlanned) {
       const flce::Plan& plan = outcome.plan;
       EXPECT_EQ(plan.extra_bytes, plan.workspace_bytes + plan.saved_bytes);
       EXPECT_EQ(plan.peak_bytes, plan.input_bytes + plan.output_bytes + plan.extra_bytes);
-      // fused has made its gradients when forward returns.
+      // fused has made its gradients when forward returns; a card keeps the sums of the loss.
       const bool saves =
           pass == flce::Pass::kForwardBackward && plan.method != flce::Method::kFused;
-      EXPECT_EQ(plan.saved_bytes > 0, saves);
+      EXPECT_EQ(plan.saved_bytes > (on_cuda() ? 256 : 0), saves);
       for (const flce::SlotPlace& slot : plan.slots) {
         const std::uint64_t room = slot.saved ? plan.saved_bytes : plan.workspace_bytes;
         EXPECT_LE(slot.offset + slot.bytes, room);

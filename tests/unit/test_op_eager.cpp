@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "support/compare.hpp"
+#include "support/device.hpp"
 #include "support/params.hpp"
 
 namespace flce_test {
@@ -86,6 +87,7 @@ TEST_P(Eager, AMeanOverNothingIsNan) {
 }
 
 TEST_P(Eager, IsTheSameForAnyNumberOfThreads) {
+  if (on_cuda()) GTEST_SKIP() << kCpuAlone;
   const Case c = basic_case({70, 40, 600}, dtype(), 9);
   const Outcome one = run_case(c, {method(), 24, 1});
   const Outcome three = run_case(c, {method(), 24, 3});
@@ -100,7 +102,11 @@ TEST_P(Eager, KeepsTheTensorsOfEagerCodeAndNoMore) {
   const std::uint64_t wide = dtype() == Dtype::kF64 ? 8 : 4;
   const std::uint64_t all = in < wide ? 2 * in + 3 * wide : 3 * wide;
   const bool chunked = method() == Method::kChunkedEager;
-  EXPECT_EQ(got.plan.extra_bytes, chunked ? logits * in + logits / 3 * (all - in) : logits * all);
+  const std::uint64_t tensors = chunked ? logits * in + logits / 3 * (all - in) : logits * all;
+  // On a card also what cuBLASLt works in, and the tokens' losses.
+  const std::uint64_t beside = on_cuda() ? (std::uint64_t{32} << 20) + 300 * 128 : 0;
+  EXPECT_GE(got.plan.extra_bytes, tensors);
+  EXPECT_LE(got.plan.extra_bytes, tensors + beside);
 }
 
 TEST_P(Eager, RefusesToRunWhatItIsOnlyPlannedFor) {
@@ -111,7 +117,7 @@ TEST_P(Eager, RefusesToRunWhatItIsOnlyPlannedFor) {
       flce::plan(memory.problem(c, flce::Pass::kRun), caps_with(1), {.method = method()});
   Block workspace(plan.workspace_bytes);
   try {
-    flce::run(plan, memory.inputs(), memory.outputs(), workspace.span());
+    flce_test::run(plan, memory.inputs(), memory.outputs(), workspace.span());
     FAIL() << "it ran";
   } catch (const flce::Error& error) {
     EXPECT_EQ(error.code(), flce::ErrorCode::kUnsupported);

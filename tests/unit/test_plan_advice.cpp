@@ -182,7 +182,8 @@ TEST(PlanAdvice, WithoutAModelItSaysSoAndJudgesByTheHead) {
     return v.pays;
   };
   EXPECT_EQ(judged("n65536_h4096_v128256 bf16 mean"), Pays::kTrue);
-  EXPECT_EQ(judged("n16384_h4096_v128256 bf16 mean"), Pays::kTrue);
+  // 4.3 GB of naive's 8.6 GB are saved, beside 8.7 GB of the head: it depends on the model.
+  EXPECT_EQ(judged("n16384_h4096_v128256 bf16 mean"), Pays::kUnknown);
   EXPECT_EQ(judged("n512_h4096_v128256 bf16 mean"), Pays::kFalse);   // few tokens
   EXPECT_EQ(judged("n65536_h4096_v16000 bf16 mean"), Pays::kFalse);  // V/H below 8.5
   EXPECT_EQ(judged("n0_h4096_v128256 bf16 mean"), Pays::kFalse);
