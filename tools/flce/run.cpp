@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -217,8 +216,7 @@ double total_loss(const VectorView& loss) {
   return sum;
 }
 
-void print_summary(const RunOptions& run_options, const Step& step, const OutputTensors& outputs,
-                   double seconds) {
+void print_summary(const RunOptions& run_options, const Step& step, const OutputTensors& outputs) {
   const Plan& plan = step.plan();
   const bool is_vector = plan.problem.options.reduction == Reduction::kNone;
   const double loss = total_loss(outputs.views().loss);
@@ -231,7 +229,7 @@ void print_summary(const RunOptions& run_options, const Step& step, const Output
                                     {"extra_bytes", plan.extra_bytes},
                                     {"used_bytes", step.used_bytes()},
                                     {"peak_bytes", plan.peak_bytes},
-                                    {"seconds", seconds},
+                                    {"seconds", step.seconds()},
                                     {"output", run_options.output},
                                     {"tensors", nlohmann::ordered_json::array()}};
     for (const io::TensorView& tensor : outputs.tensors())
@@ -241,7 +239,7 @@ void print_summary(const RunOptions& run_options, const Step& step, const Output
     write_out(fmt::format(
         "{}, chunk {} ({} chunks): {} {:.8g}, extra memory {} ({} bytes), {}\n",
         name_of(plan.method), plan.chunk, plan.num_chunks, is_vector ? "sum of losses" : "loss",
-        loss, format_bytes(plan.extra_bytes), plan.extra_bytes, format_seconds(seconds)));
+        loss, format_bytes(plan.extra_bytes), plan.extra_bytes, format_seconds(step.seconds())));
   }
 }
 
@@ -266,12 +264,9 @@ int run_files(const RunOptions& run_options) {
   const bool accumulate_bias = load_start(files, "grad_bias", outputs);
   const Problem problem = problem_of(inputs, outputs.views(), options, accumulate, accumulate_bias);
   Step step(flce::plan(problem, caps, request));
-  const auto start = std::chrono::steady_clock::now();
   step.execute(inputs, outputs.views());
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   save(run_options, outputs, step.plan());
-  print_summary(run_options, step, outputs, seconds);
+  print_summary(run_options, step, outputs);
   return 0;
 }
 

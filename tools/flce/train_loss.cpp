@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train_loss.hpp"
 
-#include <chrono>
-
 #include "verify_numbers.hpp"
 
 namespace flce::cli {
@@ -96,9 +94,7 @@ double LossStep::run(const std::vector<float>& hidden, const std::vector<std::in
   prepare();
   const Inputs inputs = inputs_of(hidden, target, model);
   const Outputs outputs = outputs_of(model, grad_hidden);
-  const auto start = std::chrono::steady_clock::now();
   step_->execute(inputs, outputs);
-  last_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (is_narrow() && plan_.problem.wants.grad_hidden) {
     for (std::size_t i = 0; i < grad_hidden.size(); ++i) {
       grad_hidden[i] = static_cast<float>(

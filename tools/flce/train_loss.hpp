@@ -37,7 +37,7 @@ class LossStep {
   const Plan& plan() const noexcept { return plan_; }
   std::uint64_t used_bytes() const noexcept { return step_ ? step_->used_bytes() : 0; }
   // Of the library alone, without the copies.
-  double last_seconds() const noexcept { return last_seconds_; }
+  double last_seconds() const noexcept { return step_ ? step_->seconds() : 0.0; }
 
  private:
   bool is_narrow() const noexcept { return plan_.problem.dtype != Dtype::kF32; }
@@ -51,7 +51,6 @@ class LossStep {
   std::unique_ptr<io::Tensor> weight_;
   std::unique_ptr<io::Tensor> grad_hidden_;
   float loss_ = 0.0F;
-  double last_seconds_ = 0.0;
 };
 
 }  // namespace flce::cli

@@ -123,8 +123,7 @@ MethodResult verify_method(const ProblemText& text, Method method, const DeviceC
   result.chunk = plan.chunk;
   Step step(plan);
   // What the library does not write must not matter: 0xFF bytes are NaN in every float type.
-  std::memset(step.workspace().data(), 0xFF, step.workspace().size());
-  std::memset(step.saved().data(), 0xFF, step.saved().size());
+  step.fill(std::byte{0xFF});
   OutputTensors outputs(text.problem);
   for (const char* name : {"grad_weight", "grad_bias"}) {
     const io::Tensor* start = data.find(std::string(name) + "_start");
