@@ -88,7 +88,7 @@ TEST(BenchReport, TheTableNamesWhatWasRefusedOrNotTimed) {
   result.card.error_refused = "no room";
   const std::string text = cuda_table(result, {});
   for (const char* part :
-       {"Some Card", "690 W", "1500 MHz", "19.0 ms", "1.005", "1.061", "naive refused: needs 5 GB",
+       {"Some Card", "690 W", "1500 MHz", "19.00 ms", "1.005", "1.061", "naive refused: needs 5 GB",
         "naive-eager not timed: no memory", "errors are missing: no room"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << '\n' << text;
   }

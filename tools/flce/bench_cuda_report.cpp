@@ -40,7 +40,8 @@ std::string policy_text(const BenchResult& result, const BenchRow& row) {
 }
 
 std::string reason_of(const BenchRow& row) {
-  return !row.refused.empty() ? row.refused : row.untimed;
+  if (!row.refused.empty() || row.untimed.empty()) return row.refused;
+  return "not timed: " + row.untimed;
 }
 
 Json row_values(const BenchResult& result, const BenchRow& row, const Machine& machine,
