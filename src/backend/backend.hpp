@@ -131,6 +131,8 @@ class Backend {
                            Turn turn) const = 0;
   // The whole of an eager variant, a baseline: the tensors of backend/eager.hpp, each one written.
   virtual void run_eager(const Step& step) const = 0;
+  // What it keeps of each token beside those tensors, in Slot::kRowState. Pure.
+  virtual std::uint64_t eager_state_bytes(const Problem&) const { return 0; }
   // What the products of `chunk` tokens need beside those tensors. Pure.
   virtual std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
                                             std::int64_t chunk) const = 0;

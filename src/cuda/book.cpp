@@ -52,6 +52,13 @@ Sizes sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
   return s;
 }
 
+// A product that is split along its sum needs room for its parts; small ones need little.
+std::uint64_t gemm_scratch_bytes(const Problem& p, std::int64_t rows) {
+  const std::int64_t wide = size_of(accumulation_dtype(p.dtype));
+  const std::uint64_t parts = bytes_of(rows, std::max(p.vocab, p.hidden), 4 * wide);
+  return std::min<std::uint64_t>(round_up_bytes(parts, 1 << 16), kGemmScratchBytes);
+}
+
 namespace {
 
 void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Ledger& ledger) {
@@ -62,7 +69,7 @@ void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Ledger&
   } else {
     ledger.save(Slot::kRowState, state);
   }
-  ledger.save(Slot::kReduction, sizeof(Totals));
+  ledger.save(Slot::kReduction, kTotalsBytes);
   if (p.wants.any_gradient()) {
     ledger.book(Slot::kCoefficients, bytes_of(p.tokens, 1, sizeof(TokenGradient)));
   }

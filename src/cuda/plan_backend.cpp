@@ -7,7 +7,7 @@
 #include "core/check.hpp"
 #include "core/int_math.hpp"
 #include "cuda/sizes.hpp"
-#include "math/row.hpp"
+#include "kernels/portable/state.hpp"
 
 namespace flce {
 namespace {
@@ -44,9 +44,14 @@ Tiling CudaPlanBackend::preferred_tiling(const Problem& p, const DeviceCaps&, Me
 }
 
 // cuBLASLt's own workspace, which eager code has beside its tensors.
-std::uint64_t CudaPlanBackend::eager_scratch_bytes(const Problem&, const DeviceCaps&,
-                                                   std::int64_t) const {
-  return cuda::kGemmScratchBytes;
+std::uint64_t CudaPlanBackend::eager_scratch_bytes(const Problem& problem, const DeviceCaps&,
+                                                   std::int64_t chunk) const {
+  return cuda::gemm_scratch_bytes(problem, chunk);
+}
+
+// The call's sums, then the tokens'.
+std::uint64_t CudaPlanBackend::eager_state_bytes(const Problem& problem) const {
+  return bytes_of(problem.tokens, 1, sizeof(cuda::TokenState)) + cuda::kTotalsBytes;
 }
 
 std::int64_t CudaPlanBackend::stats_bytes() const { return sizeof(RowStats); }

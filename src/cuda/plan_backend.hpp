@@ -16,6 +16,7 @@ class CudaPlanBackend : public Backend {
                           Method method) const override;
   std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
                                     std::int64_t chunk) const override;
+  std::uint64_t eager_state_bytes(const Problem& problem) const override;
   std::int64_t stats_bytes() const override;
 
   void prepare(const Step&) const override;

@@ -19,7 +19,7 @@ inline constexpr std::int64_t kPackBytes = 16;
 // read: about this many bytes, at most kPieceTokens tokens.
 inline constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t kPieceTokens = 4096;
-// What cuBLASLt may use beside its operands.
+// The most that cuBLASLt may use beside its operands.
 inline constexpr std::int64_t kGemmScratchBytes = std::int64_t{32} << 20;
 
 // How grad_weight is summed over several chunks.
@@ -46,6 +46,9 @@ struct Sizes {
 };
 
 Sizes sizes_of(const Problem& problem, const Tiling& tiling, const Kept& kept);
+
+// cuBLASLt's workspace for products of `rows` tokens.
+std::uint64_t gemm_scratch_bytes(const Problem& problem, std::int64_t rows);
 
 void book(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
 

@@ -21,6 +21,7 @@ void book_eager(const Backend& backend, const MethodInfo& method, const Problem&
   ledger.save(Slot::kKept,
               bytes_of(problem.tokens, problem.vocab, eager_logit(problem).kept_bytes));
   ledger.book(Slot::kGradientPacked, eager_room(problem, chunk, scratch).bytes);
+  if (runs) ledger.book(Slot::kRowState, backend.eager_state_bytes(problem));
 }
 
 }  // namespace

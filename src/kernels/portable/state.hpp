@@ -48,6 +48,9 @@ struct Totals {
   float beta[2] = {0.0f, 1.0f};
 };
 
+inline constexpr int kTotalsBytes = 256;
+static_assert(sizeof(Totals) <= kTotalsBytes);
+
 struct TopkCandidate {
   double value = 0.0;
   std::int64_t index = -1;

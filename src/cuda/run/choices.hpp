@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which of cuBLASLt's candidates measured best, by product and shape class. Its own first one is up
+// to 6 % from its best (docs/measured.md). Pure data: no device is asked here.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "flce/types.hpp"
+
+namespace flce::cuda {
+
+enum class Product {
+  kLogits,         // hidden . weight^T -> f32
+  kGradHidden,     // gradient . weight -> the problem's type
+  kGradWeight,     // gradient^T . hidden -> a 16-bit type
+  kGradWeightAcc,  // the same, into f32
+  kPlain,          // anything else: no choice is known
+};
+const char* name_of(Product product) noexcept;
+
+struct Choice {
+  std::string_view device;  // DeviceCaps::name
+  Product product;
+  std::int64_t min_tokens;  // of a chunk; the row with the most that the chunk reaches counts
+  int tile_id;              // cuBLASLt's numbers (cublasLtMatmulTile_t, cublasLtClusterShape_t)
+  int cluster_id;
+};
+
+// The choice for 16-bit inputs, or null where none is known.
+const Choice* find_choice(std::string_view device, Product product, std::int64_t tokens);
+
+}  // namespace flce::cuda
