@@ -265,7 +265,7 @@ def error_losses(row, naive):
 
 
 def losses(rows):
-    """Where we lose, as sentences. The eager variants and the published rule are no aims of ours."""
+    """Where we lose, as sentences. Eager variants and the published rule are no aims of ours."""
     found = []
     for row in rows:
         if row["method"] in ("naive", "naive-eager", "chunked-eager", "fused-liger"):

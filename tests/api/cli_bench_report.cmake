@@ -10,4 +10,4 @@ flce_add_test(test_bench_report
     ${flce_tool}/bench_result.cpp ${flce_tool}/common.cpp ${flce_tool}/parallel.cpp
     ${flce_tool}/random_matrix.cpp ${flce_tool}/verify_data.cpp ${flce_tool}/verify_numbers.cpp
   LIBRARIES flce flce_io flce_fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
-target_include_directories(test_bench_report PRIVATE ${PROJECT_SOURCE_DIR}/tools ${flce_tool})
+target_include_directories(test_bench_report PRIVATE ${PROJECT_SOURCE_DIR}/tools)

@@ -14,11 +14,11 @@
 #include <string>
 #include <thread>
 
-#include "bench_card.hpp"
-#include "bench_csv.hpp"
-#include "bench_cuda_report.hpp"
-#include "parallel.hpp"
-#include "random_matrix.hpp"
+#include "flce/bench_card.hpp"
+#include "flce/bench_csv.hpp"
+#include "flce/bench_cuda_report.hpp"
+#include "flce/parallel.hpp"
+#include "flce/random_matrix.hpp"
 
 namespace flce::cli {
 namespace {

@@ -52,7 +52,7 @@ class SharedCudaMemory {
   SharedCudaMemory(const Problem& problem, std::vector<Variant*>& variants) {
     while (!variants.empty()) {
       try {
-        outputs_ = std::make_unique<CudaOutputs>(problem);
+        if (!outputs_) outputs_ = std::make_unique<CudaOutputs>(problem);
         workspace_ = DeviceMemory(largest(variants, &Plan::workspace_bytes));
         saved_ = DeviceMemory(largest(variants, &Plan::saved_bytes));
         return;

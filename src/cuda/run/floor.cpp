@@ -23,8 +23,10 @@ constexpr int kFloorRounds = 7;
 class Block {
  public:
   explicit Block(std::uint64_t bytes) {
-    require(cudaMalloc(&data_, bytes) == cudaSuccess, ErrorCode::kOutOfBudget,
-            "no memory for {} bytes of a measurement's operands", bytes);
+    const bool is_given = cudaMalloc(&data_, bytes) == cudaSuccess;
+    if (!is_given) cudaGetLastError();  // or the next launch would seem to have failed
+    require(is_given, ErrorCode::kOutOfBudget, "no memory for {} bytes of a measurement's operands",
+            bytes);
   }
   ~Block() { cudaFree(data_); }
   Block(const Block&) = delete;
