@@ -6,7 +6,13 @@
  * allocate nothing on success and keep nothing: the caller owns all memory. The meaning of each
  * field is that of the same name in flce/problem.hpp and flce/flce.hpp; letters as there (N tokens,
  * H hidden size, V vocabulary). Every function may be called from several threads at once, and in a
- * child of fork(); what a call writes is that call's alone (flce/flce.hpp says more).
+ * child of fork(); what a call writes is that call's alone (flce/flce.hpp says more). A child of
+ * fork() cannot use CUDA if its parent did: that is CUDA's own rule.
+ *
+ * With args.device FLCE_DEVICE_CUDA all tensors, workspace and saved bytes lie on the calling
+ * thread's current device, which is the one that is planned for; the calls give their work to
+ * args.stream and return without waiting, and can be recorded into a CUDA graph after a first call
+ * of the same shape. flce_cuda_refusal() says whether there is such a device.
  *
  *   flce_args args;
  *   flce_args_init(&args, sizeof args);
@@ -34,9 +40,12 @@ extern "C" {
 #endif
 
 /* Rises when a field is appended to a struct below or a function is added; nothing is ever removed
- * or reordered within one FLCE_ABI_MAJOR. */
+ * or reordered within one FLCE_ABI_MAJOR. Structs of an older minor version (their struct_size is
+ * smaller) work as before: the fields that they lack count as 0.
+ * 1.1: CUDA; stream and check_targets, route and allow_tf32, flce_scale_grads_on,
+ * flce_cuda_refusal. */
 #define FLCE_ABI_MAJOR 1
-#define FLCE_ABI_MINOR 0
+#define FLCE_ABI_MINOR 1
 
 typedef int32_t flce_status;
 enum {
@@ -77,6 +86,7 @@ enum { FLCE_PASS_RUN = 0, FLCE_PASS_FORWARD_BACKWARD = 1 };
 enum { FLCE_UPSTREAM_ONE = 0, FLCE_UPSTREAM_SCALAR = 1, FLCE_UPSTREAM_PER_TOKEN = 2 };
 enum { FLCE_DEVICE_CPU = 0, FLCE_DEVICE_CUDA = 1 };
 enum { FLCE_POLICY_MEASURED = 0, FLCE_POLICY_LIGER = 1 };
+enum { FLCE_ROUTE_AUTO = 0, FLCE_ROUTE_PORTABLE = 1 }; /* how a CUDA card computes */
 
 /* Element (i, j) is at data + i*row_stride + j*col_stride, in elements. dtype FLCE_NONE: absent. */
 typedef struct flce_matrix {
@@ -143,7 +153,13 @@ typedef struct flce_args {
   int32_t has_normalizer_value;
   int32_t accumulate_grad_weight;
   int32_t accumulate_grad_bias;
-  int32_t device; /* FLCE_DEVICE_CPU; streams of other devices are appended later */
+  int32_t device; /* FLCE_DEVICE_CPU or FLCE_DEVICE_CUDA */
+
+  /* Since 1.1. The CPU has no streams, works before a call returns, and always checks targets. */
+  void* stream;          /* CUDA: the cudaStream_t of all work; null: the device's default stream */
+  int32_t check_targets; /* CUDA: not 0: wait, and fail for a target out of range as on the CPU; 0:
+                            that token's loss is NaN and its gradients are 0 */
+  int32_t reserved2;     /* 0 */
 } flce_args;
 
 /* How to plan. Null where the defaults do. */
@@ -155,6 +171,10 @@ typedef struct flce_plan_request {
   int32_t policy;
   int32_t num_threads; /* CPU worker threads; 0: as many as the process may use */
   int32_t reserved;    /* 0 */
+
+  /* Since 1.1. */
+  int32_t route;      /* CUDA: FLCE_ROUTE_AUTO or another one */
+  int32_t allow_tf32; /* CUDA, f32: not 0: products of operands rounded to 10 bits of mantissa */
 } flce_plan_request;
 
 /* The decision: a plain value without pointers. */
@@ -171,8 +191,12 @@ typedef struct flce_plan {
   double seconds; /* roofline estimate, 0 where the device's figures are unknown */
   flce_method method;
   int32_t gemms;
-  int32_t num_threads;
+  int32_t num_threads; /* 0 for CUDA */
   int32_t reserved;
+
+  /* Since 1.1. */
+  int32_t route;      /* FLCE_ROUTE_AUTO: the device has no routes */
+  int32_t allow_tf32; /* as requested */
 } flce_plan;
 
 FLCE_C_API const char* flce_version(void);
@@ -186,10 +210,13 @@ FLCE_C_API const char* flce_status_name(flce_status status);
 FLCE_C_API flce_status flce_args_init(flce_args* args, uint64_t struct_size);
 FLCE_C_API flce_status flce_plan_request_init(flce_plan_request* request, uint64_t struct_size);
 
-/* `plan->struct_size` must be set to sizeof(flce_plan). Pure; looks at no data. */
+/* `plan->struct_size` must be set to sizeof(flce_plan). Looks at no data. For the CPU pure; for
+ * CUDA the current device is planned for, and FLCE_UNSUPPORTED with flce_cuda_refusal() where there
+ * is none. */
 FLCE_C_API flce_status flce_make_plan(const flce_args* args, const flce_plan_request* request,
                                       flce_plan* plan);
-/* Why `method` cannot serve `args`: FLCE_OK and an empty text if it can, else FLCE_UNSUPPORTED. */
+/* Why `method` cannot serve `args`: FLCE_OK and an empty text if it can, else FLCE_UNSUPPORTED.
+ * Pure: needs no card either. */
 FLCE_C_API flce_status flce_can_serve(const flce_args* args, flce_method method);
 
 /* Loss and gradients. `workspace` is aligned to 64 and has at least plan->workspace_bytes bytes. */
@@ -200,10 +227,20 @@ FLCE_C_API flce_status flce_forward(const flce_args* args, const flce_plan* plan
                                     uint64_t workspace_bytes, void* saved, uint64_t saved_bytes);
 FLCE_C_API flce_status flce_backward(const flce_args* args, const flce_plan* plan, void* workspace,
                                      uint64_t workspace_bytes, void* saved, uint64_t saved_bytes);
-/* grad *= upstream[0]; each gradient may be null or absent. No pass over memory for 1. */
+/* grad *= upstream[0]; each gradient may be null or absent. No pass over memory for 1. On the CPU;
+ * flce_scale_grads_on takes the device and its stream as flce_args does. */
 FLCE_C_API flce_status flce_scale_grads(const flce_vector* upstream, const flce_matrix* grad_hidden,
                                         const flce_matrix* grad_weight,
                                         const flce_vector* grad_bias);
+FLCE_C_API flce_status flce_scale_grads_on(int32_t device, void* stream,
+                                           const flce_vector* upstream,
+                                           const flce_matrix* grad_hidden,
+                                           const flce_matrix* grad_weight,
+                                           const flce_vector* grad_bias);
+
+/* Why CUDA cannot be used here, as a sentence; "" if it can. Looked up once; the first call loads
+ * what there is. Valid for ever. */
+FLCE_C_API const char* flce_cuda_refusal(void);
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,7 @@
 #include "api/validate.hpp"
 #include "core/check.hpp"
 #include "core/text.hpp"
+#include "flce/device.hpp"
 #include "flce/flce.h"
 #include "flce/flce.hpp"
 
@@ -41,29 +42,35 @@ flce_status guarded(Body&& body) noexcept {
   }
 }
 
-// The smallest struct sizes that this ABI ever had: fields are only appended.
-constexpr std::uint64_t kArgsSize = sizeof(flce_args);
-constexpr std::uint64_t kRequestSize = sizeof(flce_plan_request);
-constexpr std::uint64_t kPlanSize = sizeof(flce_plan);
+// The sizes of ABI 1.0: fields are only appended, so no caller has smaller structs.
+constexpr std::uint64_t kArgsSize = 944;
+constexpr std::uint64_t kRequestSize = 40;
+constexpr std::uint64_t kPlanSize = 96;
 constexpr std::uint64_t kLargestStruct = 1u << 16;
 
-void require_size(const char* name, const void* pointer, std::uint64_t given, std::uint64_t known) {
-  require(pointer != nullptr, "{} is null", name);
-  require(given >= known && given <= kLargestStruct,
-          "{}.struct_size is {}; this library knows {} bytes (set it to sizeof, by {}_init where "
-          "there is one)",
-          name, given, known, name);
+void require_size(const char* name, std::uint64_t given, std::uint64_t smallest) {
+  require(given >= smallest && given <= kLargestStruct,
+          "{}.struct_size is {}; it is {} bytes or more (set it to sizeof, by {}_init where there "
+          "is one)",
+          name, given, smallest, name);
 }
 
-// Bytes behind the known fields come from a newer header; they must be zero, or something would be
-// silently ignored.
-void require_zero_tail(const char* name, const void* pointer, std::uint64_t given,
-                       std::uint64_t known) {
-  const auto* bytes = static_cast<const unsigned char*>(pointer);
-  require(std::all_of(bytes + known, bytes + given, [](unsigned char b) { return b == 0; }),
+// A caller's struct as this library knows it. Fields that an older header lacks are zero; what a
+// newer one appended must be zero, or something would be silently ignored.
+template <typename Struct>
+Struct taken(const char* name, const Struct* given, std::uint64_t smallest) {
+  require(given != nullptr, "{} is null", name);
+  const std::uint64_t size = given->struct_size;
+  require_size(name, size, smallest);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  require(std::all_of(bytes + std::min<std::uint64_t>(size, sizeof(Struct)), bytes + size,
+                      [](unsigned char b) { return b == 0; }),
           ErrorCode::kUnsupported,
           "{} sets fields that this library (ABI {}.{}) does not know; use a newer library", name,
           FLCE_ABI_MAJOR, FLCE_ABI_MINOR);
+  Struct copy{};
+  std::memcpy(&copy, given, std::min<std::uint64_t>(size, sizeof(Struct)));
+  return copy;
 }
 
 MatrixView view(const flce_matrix& m) {
@@ -102,17 +109,25 @@ Options options_of(const flce_args& a) {
   return o;
 }
 
+DeviceKind device_of(std::int32_t device) {
+  require(device == FLCE_DEVICE_CPU || device == FLCE_DEVICE_CUDA, ErrorCode::kUnsupported,
+          "device {} is unknown; FLCE_DEVICE_CPU (0) and FLCE_DEVICE_CUDA (1) exist", device);
+  return static_cast<DeviceKind>(device);
+}
+
+RunOptions run_options_of(const flce_args& a) {
+  return {.stream = a.stream, .check_targets = a.check_targets != 0};
+}
+
 // The checks that every function makes of its args.
-const flce_args& checked(const flce_args* args) {
-  require(args != nullptr, "args is null");
-  require_size("flce_args", args, args->struct_size, kArgsSize);
-  require(args->abi_major == FLCE_ABI_MAJOR,
-          "args was made for ABI {}.{}; this library has {}.{} (call flce_args_init)",
-          args->abi_major, args->abi_minor, FLCE_ABI_MAJOR, FLCE_ABI_MINOR);
-  require_zero_tail("flce_args", args, args->struct_size, kArgsSize);
-  require(args->device == FLCE_DEVICE_CPU, ErrorCode::kUnsupported,
-          "device {} is not supported by this build; FLCE_DEVICE_CPU (0) is", args->device);
-  return *args;
+flce_args checked(const flce_args* args) {
+  const flce_args a = taken("flce_args", args, kArgsSize);
+  require(a.abi_major == FLCE_ABI_MAJOR,
+          "args was made for ABI {}.{}; this library has {}.{} (call flce_args_init)", a.abi_major,
+          a.abi_minor, FLCE_ABI_MAJOR, FLCE_ABI_MINOR);
+  device_of(a.device);
+  require(a.reserved2 == 0, "flce_args.reserved2 is {}; it must be 0", a.reserved2);
+  return a;
 }
 
 Problem problem_of_args(const flce_args& args) {
@@ -121,7 +136,12 @@ Problem problem_of_args(const flce_args& args) {
                     static_cast<Pass>(args.pass));
 }
 
-DeviceCaps caps_for(std::int32_t num_threads) {
+DeviceCaps caps_for(DeviceKind device, std::int32_t num_threads) {
+  if (device == DeviceKind::kCuda) {
+    require(num_threads == 0, "num_threads is {}: threads are the CPU's; with CUDA it must be 0",
+            num_threads);
+    return cuda_caps();
+  }
   DeviceCaps caps = cpu_caps();
   if (num_threads > 0) caps.num_threads = num_threads;
   return caps;
@@ -130,26 +150,50 @@ DeviceCaps caps_for(std::int32_t num_threads) {
 Plan make(const flce_args& args, const flce_plan_request& wanted) {
   require(wanted.num_threads >= 0, "num_threads is {}; it must be 0 (all) or more",
           wanted.num_threads);
-  const PlanRequest request{static_cast<Method>(wanted.method), wanted.chunk, wanted.budget_bytes,
-                            static_cast<ChunkPolicy>(wanted.policy)};
-  return plan(problem_of_args(args), caps_for(wanted.num_threads), request);
+  const PlanRequest request{static_cast<Method>(wanted.method),
+                            wanted.chunk,
+                            wanted.budget_bytes,
+                            static_cast<ChunkPolicy>(wanted.policy),
+                            static_cast<Route>(wanted.route),
+                            wanted.allow_tf32 != 0};
+  return plan(problem_of_args(args), caps_for(device_of(args.device), wanted.num_threads), request);
 }
 
 // The full plan behind the plain struct: planning again with its method and chunk, which is pure.
-Plan plan_again(const flce_args& args, const flce_plan* given) {
-  require(given != nullptr, "plan is null");
-  require_size("flce_plan", given, given->struct_size, kPlanSize);
+Plan plan_again(const flce_args& args, const flce_plan* plan) {
+  const flce_plan given = taken("flce_plan", plan, kPlanSize);
   flce_plan_request request{};
-  request.method = given->method;
-  request.chunk = given->chunk;
-  request.num_threads = given->num_threads;
-  Plan plan = make(args, request);
+  request.method = given.method;
+  request.chunk = given.chunk;
+  request.num_threads = given.num_threads;
+  request.route = given.route;
+  request.allow_tf32 = given.allow_tf32;
+  Plan made = make(args, request);
   require(
-      plan.workspace_bytes == given->workspace_bytes && plan.saved_bytes == given->saved_bytes,
+      made.workspace_bytes == given.workspace_bytes && made.saved_bytes == given.saved_bytes,
       "the plan was made for other arguments: it books {} + {} bytes, these arguments need {} + "
       "{}; call flce_make_plan again",
-      given->workspace_bytes, given->saved_bytes, plan.workspace_bytes, plan.saved_bytes);
-  return plan;
+      given.workspace_bytes, given.saved_bytes, made.workspace_bytes, made.saved_bytes);
+  return made;
+}
+
+flce_plan plain_plan(const Plan& plan) {
+  flce_plan plain{};
+  plain.workspace_bytes = plan.workspace_bytes;
+  plain.saved_bytes = plan.saved_bytes;
+  plain.extra_bytes = plan.extra_bytes;
+  plain.input_bytes = plan.input_bytes;
+  plain.output_bytes = plan.output_bytes;
+  plain.peak_bytes = plan.peak_bytes;
+  plain.chunk = plan.chunk;
+  plain.num_chunks = plan.num_chunks;
+  plain.seconds = plan.seconds;
+  plain.method = static_cast<flce_method>(plan.method);
+  plain.gemms = plan.methods[static_cast<std::size_t>(plan.method) - 1].gemms;
+  plain.num_threads = plan.caps.kind == DeviceKind::kCpu ? plan.caps.num_threads : 0;
+  plain.route = static_cast<std::int32_t>(plan.route);
+  plain.allow_tf32 = plan.request.allow_tf32 ? 1 : 0;
+  return plain;
 }
 
 std::span<std::byte> bytes_at(void* data, std::uint64_t size) {
@@ -182,7 +226,8 @@ const char* flce_status_name(flce_status status) {
 
 flce_status flce_args_init(flce_args* args, uint64_t struct_size) {
   return guarded([&] {
-    require_size("flce_args", args, struct_size, kArgsSize);
+    require(args != nullptr, "flce_args is null");
+    require_size("flce_args", struct_size, kArgsSize);
     std::memset(args, 0, struct_size);
     args->struct_size = struct_size;
     args->abi_major = FLCE_ABI_MAJOR;
@@ -208,7 +253,8 @@ flce_status flce_args_init(flce_args* args, uint64_t struct_size) {
 
 flce_status flce_plan_request_init(flce_plan_request* request, uint64_t struct_size) {
   return guarded([&] {
-    require_size("flce_plan_request", request, struct_size, kRequestSize);
+    require(request != nullptr, "flce_plan_request is null");
+    require_size("flce_plan_request", struct_size, kRequestSize);
     std::memset(request, 0, struct_size);
     request->struct_size = struct_size;
   });
@@ -217,43 +263,33 @@ flce_status flce_plan_request_init(flce_plan_request* request, uint64_t struct_s
 flce_status flce_make_plan(const flce_args* args, const flce_plan_request* request,
                            flce_plan* plan) {
   return guarded([&] {
-    const flce_args& a = checked(args);
-    require(plan != nullptr, "plan is null");
-    require_size("flce_plan", plan, plan->struct_size, kPlanSize);
+    const flce_args a = checked(args);
+    require(plan != nullptr, "flce_plan is null");
+    const std::uint64_t size = plan->struct_size;
+    require_size("flce_plan", size, kPlanSize);
     flce_plan_request wanted{};
-    if (request != nullptr) {
-      require_size("flce_plan_request", request, request->struct_size, kRequestSize);
-      require_zero_tail("flce_plan_request", request, request->struct_size, kRequestSize);
-      wanted = *request;
-    }
-    const Plan made = make(a, wanted);
-    const std::uint64_t struct_size = plan->struct_size;
-    std::memset(plan, 0, struct_size);
-    plan->struct_size = struct_size;
-    plan->workspace_bytes = made.workspace_bytes;
-    plan->saved_bytes = made.saved_bytes;
-    plan->extra_bytes = made.extra_bytes;
-    plan->input_bytes = made.input_bytes;
-    plan->output_bytes = made.output_bytes;
-    plan->peak_bytes = made.peak_bytes;
-    plan->chunk = made.chunk;
-    plan->num_chunks = made.num_chunks;
-    plan->seconds = made.seconds;
-    plan->method = static_cast<flce_method>(made.method);
-    plan->gemms = made.methods[static_cast<std::size_t>(made.method) - 1].gemms;
-    plan->num_threads = made.caps.num_threads;
+    if (request != nullptr) wanted = taken("flce_plan_request", request, kRequestSize);
+    require(wanted.allow_tf32 == 0 || size >= sizeof(flce_plan),
+            "allow_tf32 is set, but flce_plan of {} bytes cannot keep it; it needs {}", size,
+            sizeof(flce_plan));
+    flce_plan made = plain_plan(make(a, wanted));
+    made.struct_size = size;
+    std::memset(plan, 0, size);
+    std::memcpy(plan, &made, std::min<std::uint64_t>(size, sizeof made));
   });
 }
 
 flce_status flce_can_serve(const flce_args* args, flce_method method) {
   return guarded([&] {
-    const flce_args& a = checked(args);
+    const flce_args a = checked(args);
     const MethodInfo* info = find_method(static_cast<Method>(method));
     require(info != nullptr, "method {} is unknown; FLCE_NAIVE to FLCE_RECOMPUTE exist", method);
     const Problem problem = problem_of_args(a);
-    validate_problem(problem);
-    std::array<char, 320> refusal{};
-    info->refusal(problem, refusal);
+    // A device of that kind without figures: whether the memory is enough is not the question.
+    DeviceCaps caps;
+    caps.kind = device_of(a.device);
+    const Plan report = plan_report(problem, caps);
+    std::array<char, 320> refusal = report.methods[static_cast<std::size_t>(method) - 1].refusal;
     const char* reason = info->planned_only != nullptr ? info->planned_only(problem) : nullptr;
     if (reason != nullptr) write_text(refusal, "{}: {}", name_of(info->method), reason);
     require(refusal[0] == '\0', ErrorCode::kUnsupported, "{}", refusal.data());
@@ -264,37 +300,53 @@ flce_status flce_can_serve(const flce_args* args, flce_method method) {
 flce_status flce_run(const flce_args* args, const flce_plan* plan, void* workspace,
                      uint64_t workspace_bytes) {
   return guarded([&] {
-    const flce_args& a = checked(args);
-    run(plan_again(a, plan), inputs_of(a), outputs_of(a), bytes_at(workspace, workspace_bytes));
+    const flce_args a = checked(args);
+    run(plan_again(a, plan), inputs_of(a), outputs_of(a), bytes_at(workspace, workspace_bytes),
+        run_options_of(a));
   });
 }
 
 flce_status flce_forward(const flce_args* args, const flce_plan* plan, void* workspace,
                          uint64_t workspace_bytes, void* saved, uint64_t saved_bytes) {
   return guarded([&] {
-    const flce_args& a = checked(args);
+    const flce_args a = checked(args);
     forward(plan_again(a, plan), inputs_of(a), outputs_of(a), bytes_at(workspace, workspace_bytes),
-            bytes_at(saved, saved_bytes));
+            bytes_at(saved, saved_bytes), run_options_of(a));
   });
 }
 
 flce_status flce_backward(const flce_args* args, const flce_plan* plan, void* workspace,
                           uint64_t workspace_bytes, void* saved, uint64_t saved_bytes) {
   return guarded([&] {
-    const flce_args& a = checked(args);
+    const flce_args a = checked(args);
     backward(plan_again(a, plan), inputs_of(a), outputs_of(a), bytes_at(workspace, workspace_bytes),
-             bytes_at(saved, saved_bytes));
+             bytes_at(saved, saved_bytes), run_options_of(a));
   });
 }
 
 flce_status flce_scale_grads(const flce_vector* upstream, const flce_matrix* grad_hidden,
                              const flce_matrix* grad_weight, const flce_vector* grad_bias) {
+  return flce_scale_grads_on(FLCE_DEVICE_CPU, nullptr, upstream, grad_hidden, grad_weight,
+                             grad_bias);
+}
+
+flce_status flce_scale_grads_on(int32_t device, void* stream, const flce_vector* upstream,
+                                const flce_matrix* grad_hidden, const flce_matrix* grad_weight,
+                                const flce_vector* grad_bias) {
   return guarded([&] {
     require(upstream != nullptr, "upstream is null");
     scale_grads(view(*upstream), grad_hidden ? view(*grad_hidden) : MatrixView{},
                 grad_weight ? view(*grad_weight) : MatrixView{},
-                grad_bias ? view(*grad_bias) : VectorView{});
+                grad_bias ? view(*grad_bias) : VectorView{}, device_of(device), stream);
   });
+}
+
+const char* flce_cuda_refusal(void) {
+  try {
+    return cuda_refusal().c_str();
+  } catch (...) {
+    return "out of memory while looking for CUDA";
+  }
 }
 
 }  // extern "C"

@@ -140,8 +140,8 @@ RowCoefficients<Acc> coefficients_of(const Step& step, const LossParams& params,
   const double temperature = temperature_of(p, in, token);
   const double upstream = upstream_of(step, token) * token_weight_of(in, token) / divisor;
   const double grad_entropy = in.grad_entropy ? load_real(in.grad_entropy, token) : 0.0;
-  const RowGradient g = gradient_of_row(stats, params, class_weight_of(p, in, target), upstream,
-                                        grad_entropy, temperature);
+  const RowGradient g = gradient_of_row(stats, params, class_weight_of(p, in, target),
+                                        upstream / temperature, grad_entropy / temperature);
   row.max = static_cast<Acc>(stats.max);  // exact: it is some logit of that type
   row.a = static_cast<Acc>(g.a);
   row.q = static_cast<Acc>(g.q);

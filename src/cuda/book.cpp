@@ -56,7 +56,8 @@ Sizes sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
 std::uint64_t gemm_scratch_bytes(const Problem& p, std::int64_t rows) {
   const std::int64_t wide = size_of(accumulation_dtype(p.dtype));
   const std::uint64_t parts = bytes_of(rows, std::max(p.vocab, p.hidden), 4 * wide);
-  return std::min<std::uint64_t>(round_up_bytes(parts, 1 << 16), kGemmScratchBytes);
+  return std::min<std::uint64_t>(round_up_bytes(parts, 1 << 16), kGemmScratchBytes) +
+         kGemmScratchAlignment;
 }
 
 namespace {

@@ -19,6 +19,12 @@ const CudaLibrary& library() {
   return *loaded;
 }
 
+// Asked for once: the driver takes its time, and each planning for the current card looks here.
+const std::vector<CudaDevice>& cards() {
+  static const std::vector<CudaDevice> all = library().devices();
+  return all;
+}
+
 // Bytes of all DeviceMemory.
 std::atomic<std::uint64_t> allocated{0};
 std::atomic<std::uint64_t> peak_allocated{0};
@@ -33,14 +39,14 @@ void note_allocation(std::uint64_t bytes) {
 }  // namespace
 
 const std::string& cuda_refusal() { return cuda_library_refusal(); }
-std::vector<CudaDevice> cuda_devices() { return library().devices(); }
+std::vector<CudaDevice> cuda_devices() { return cards(); }
 CudaLibraries cuda_libraries() { return library().libraries(); }
 int cuda_current_device() { return library().current_device(); }
 void cuda_set_device(int index) { library().set_device(index); }
 void cuda_synchronize() { library().synchronize(); }
 
 DeviceCaps cuda_caps(int index) {
-  const std::vector<CudaDevice> devices = cuda_devices();
+  const std::vector<CudaDevice>& devices = cards();
   if (index < 0) index = cuda_current_device();
   require(index < static_cast<int>(devices.size()), "there is no CUDA device {}; there are {}",
           index, devices.size());

@@ -22,6 +22,13 @@ inline constexpr std::int64_t kPieceTokens = 4096;
 // The most that cuBLASLt may use beside its operands.
 inline constexpr std::int64_t kGemmScratchBytes = std::int64_t{32} << 20;
 
+// It must begin on a multiple of this, which slots do not; the booking has room for the shift.
+inline constexpr std::int64_t kGemmScratchAlignment = 256;
+inline std::byte* aligned_gemm_scratch(std::byte* booked) {
+  const auto past = reinterpret_cast<std::uintptr_t>(booked) % kGemmScratchAlignment;
+  return past == 0 ? booked : booked + (kGemmScratchAlignment - past);
+}
+
 // How grad_weight is summed over several chunks.
 enum class WeightSum {
   kDirect,  // in the caller's buffer, which has the accumulation type (or there is one chunk)

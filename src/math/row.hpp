@@ -113,29 +113,30 @@ struct RowGradient {
   double t = 0.0;
 };
 
-// `upstream` is the gradient of the row's loss: the caller's, times token weight, over the divisor.
+// `factor` is the gradient that arrives at the row's loss (the caller's, times token weight, over
+// the divisor) over the temperature, `entropy_factor` that of its entropy over the temperature.
 FLCE_HD inline RowGradient gradient_of_row(const RowStats& s, const LossParams& p,
-                                           double class_weight, double upstream,
-                                           double grad_entropy, double temperature) {
+                                           double class_weight, double factor,
+                                           double entropy_factor) {
   const double e_y = std::exp(s.target - s.max);
   const double sum = s.others + e_y;
-  const double log_sum = std::log(sum);
+  const double inverse = 1.0 / sum;
+  const double log_sum = p.z_loss != 0.0 || entropy_factor != 0.0 ? std::log(sum) : 0.0;
+  const double smooth = p.label_smoothing != 0.0 ? p.label_smoothing / p.vocab : 0.0;
   const double nll_part = (1.0 - p.label_smoothing) * class_weight;  // B
-  const double rest = p.label_smoothing / p.vocab * p.class_weight_sum +
-                      (p.z_loss != 0.0 ? 2.0 * p.z_loss * (s.max + log_sum) : 0.0);  // A - B
+  double rest = smooth * p.class_weight_sum;                         // A - B
+  if (p.z_loss != 0.0) rest += 2.0 * p.z_loss * (s.max + log_sum);
   RowGradient g;
-  g.a = upstream * (nll_part + rest) / sum / temperature;
-  g.q = upstream * (p.label_smoothing / p.vocab) / temperature;
-  double at_target = upstream * (rest * e_y - nll_part * s.others) / sum;
-  if (p.label_smoothing != 0.0) {
-    at_target -= upstream * (p.label_smoothing / p.vocab) * class_weight;
-  }
-  if (grad_entropy != 0.0) {
-    g.h = grad_entropy / sum / temperature;
+  g.a = factor * (nll_part + rest) * inverse;
+  g.q = factor * smooth;
+  double at_target = factor * (rest * e_y - nll_part * s.others) * inverse;
+  if (smooth != 0.0) at_target -= factor * smooth * class_weight;
+  if (entropy_factor != 0.0) {
+    g.h = entropy_factor * inverse;
     g.k = entropy_of_row(s) - log_sum;
-    if (e_y != 0.0) at_target -= grad_entropy * (e_y / sum) * ((s.target - s.max) + g.k);
+    if (e_y != 0.0) at_target -= g.h * e_y * ((s.target - s.max) + g.k);
   }
-  g.t = at_target * s.target_slope / temperature;
+  g.t = at_target * s.target_slope;
   return g;
 }
 

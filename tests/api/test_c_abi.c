@@ -20,10 +20,16 @@ AT(flce_args, ignore_index, 848);
 AT(flce_args, normalizer_value, 896);
 AT(flce_args, reduction, 920);
 AT(flce_args, device, 940);
+AT(flce_args, stream, 944);
+AT(flce_args, check_targets, 952);
 AT(flce_plan_request, method, 24);
 AT(flce_plan_request, num_threads, 32);
+AT(flce_plan_request, route, 40);
+AT(flce_plan_request, allow_tf32, 44);
 AT(flce_plan, chunk, 56);
 AT(flce_plan, method, 80);
+AT(flce_plan, route, 96);
+AT(flce_plan, allow_tf32, 100);
 
 static void test_defaults(void) {
   flce_args args;
@@ -37,7 +43,7 @@ static void test_defaults(void) {
   CHECK(args.scale == 1.0 && args.temperature_value == 1.0);
   CHECK(args.label_smoothing == 0.0 && args.z_loss_weight == 0.0 && args.softcap == 0.0);
   CHECK(args.has_normalizer_value == 0 && args.shift == 0 && args.pass == FLCE_PASS_RUN);
-  CHECK(args.device == FLCE_DEVICE_CPU);
+  CHECK(args.device == FLCE_DEVICE_CPU && args.stream == NULL && args.check_targets == 0);
 
   flce_plan_request request;
   memset(&request, 0xaa, sizeof request);
@@ -45,6 +51,51 @@ static void test_defaults(void) {
   CHECK(request.struct_size == sizeof request && request.method == FLCE_AUTO);
   CHECK(request.budget_bytes == 0 && request.chunk == 0 && request.num_threads == 0);
   CHECK(request.policy == FLCE_POLICY_MEASURED);
+  CHECK(request.route == FLCE_ROUTE_AUTO && request.allow_tf32 == 0);
+}
+
+/* A caller compiled with the header of ABI 1.0: what lies behind its structs is not its own, must
+ * not be read as fields and must not be written. */
+static void test_caller_of_1_0(void) {
+  tiny t;
+  tiny_init(&t);
+  memset(&t.args.stream, 0xaa, sizeof t.args - 944);
+  memset(&t.request.route, 0xaa, sizeof t.request - 40);
+  memset(&t.plan, 0xaa, sizeof t.plan);
+  WORKS(flce_args_init(&t.args, 944));
+  WORKS(flce_plan_request_init(&t.request, 40));
+  CHECK(t.args.check_targets != 0 && t.request.route != 0); /* left alone */
+  t.args.hidden = matrix(t.hidden, 4, 1);
+  t.args.weight = matrix(t.weight, 2, 1);
+  t.args.target = integers(t.target, 4);
+  t.args.loss = vector(t.loss, 1);
+  t.plan.struct_size = 96;
+  WORKS(plan_and_run(&t));
+  NEAR(t.loss[0], 1.6269280);
+  CHECK(t.plan.struct_size == 96 && t.plan.route == (int32_t)0xaaaaaaaa);
+  WORKS(flce_can_serve(&t.args, FLCE_FUSED));
+}
+
+/* Planning for a card needs one; asking whether a method could serve it does not. */
+static void test_cuda(void) {
+  tiny t;
+  const char* refusal = flce_cuda_refusal();
+  CHECK(refusal == flce_cuda_refusal());
+  tiny_init(&t);
+  t.args.device = FLCE_DEVICE_CUDA;
+  WORKS(flce_can_serve(&t.args, FLCE_FUSED));
+  if (refusal[0] == '\0') {
+    WORKS(flce_make_plan(&t.args, &t.request, &t.plan));
+    CHECK(t.plan.route == FLCE_ROUTE_PORTABLE && t.plan.num_threads == 0);
+    CHECK(t.plan.workspace_bytes > 0);
+    t.request.num_threads = 2;
+    FAILS(flce_make_plan(&t.args, &t.request, &t.plan), FLCE_INVALID_ARGUMENT, "num_threads");
+    return;
+  }
+  FAILS(flce_make_plan(&t.args, &t.request, &t.plan), FLCE_UNSUPPORTED, refusal);
+  const flce_vector scalar = vector(t.upstream, 1);
+  FAILS(flce_scale_grads_on(FLCE_DEVICE_CUDA, NULL, &scalar, NULL, NULL, NULL), FLCE_UNSUPPORTED,
+        refusal);
 }
 
 static void test_names(void) {
@@ -167,10 +218,15 @@ static void test_scale_grads(void) {
   WORKS(flce_scale_grads(&scalar, NULL, &weight, NULL));
   CHECK(grad[0] == 0.5f && grad[3] == 2.0f);
   WORKS(flce_scale_grads(&scalar, NULL, NULL, NULL));
+  WORKS(flce_scale_grads_on(FLCE_DEVICE_CPU, NULL, &scalar, &weight, NULL, NULL));
+  CHECK(grad[0] == 0.25f && grad[3] == 1.0f);
+  FAILS(flce_scale_grads_on(9, NULL, &scalar, NULL, NULL, NULL), FLCE_UNSUPPORTED, "device 9");
 }
 
 int main(void) {
   test_defaults();
+  test_caller_of_1_0();
+  test_cuda();
   test_names();
   test_known_values();
   test_outputs_on_request();

@@ -35,8 +35,8 @@ Outcome flce(const std::string& args, const std::string& environment = "") {
   std::string pattern = (std::filesystem::temp_directory_path() / "flce-cli-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
   const std::filesystem::path folder = pattern;
-  // No figures that somebody measured on this machine.
-  const std::string no_cache = "XDG_CACHE_HOME='" + folder.string() + "' ";
+  // No figures that somebody measured on this machine, and no card of it.
+  const std::string no_cache = "CUDA_VISIBLE_DEVICES= XDG_CACHE_HOME='" + folder.string() + "' ";
   const std::string command = no_cache + environment + " '" + FLCE_CLI + "' " + args + " >'" +
                               (folder / "out").string() + "' 2>'" + (folder / "err").string() + "'";
   const int status = std::system(command.c_str());

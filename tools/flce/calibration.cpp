@@ -187,14 +187,15 @@ std::string write_calibration(const DeviceCaps& cpu, const Calibration& calibrat
   return path;
 }
 
-DeviceCaps calibrated(DeviceCaps cpu, Dtype dtype) {
-  const StoredCalibration stored = read_calibration(cpu);
-  if (!stored.entry) return cpu;
+DeviceCaps calibrated(DeviceCaps caps, Dtype dtype) {
+  if (caps.kind != DeviceKind::kCpu) return caps;
+  const StoredCalibration stored = read_calibration(caps);
+  if (!stored.entry) return caps;
   const auto found = stored.entry->matmul_flops.find(name_of(dtype));
-  if (found == stored.entry->matmul_flops.end()) return cpu;
-  cpu.matmul_flops = found->second;
-  cpu.bandwidth_bytes = stored.entry->bandwidth_bytes;
-  return cpu;
+  if (found == stored.entry->matmul_flops.end()) return caps;
+  caps.matmul_flops = found->second;
+  caps.bandwidth_bytes = stored.entry->bandwidth_bytes;
+  return caps;
 }
 
 }  // namespace flce::cli

@@ -43,7 +43,7 @@ Calibration measure_calibration(const DeviceCaps& cpu);
 // Error{kInvalidArgument} naming the path and the system's reason.
 std::string write_calibration(const DeviceCaps& cpu, const Calibration& calibration);
 
-// `cpu` with the stored figures for this type, unchanged where there are none.
-DeviceCaps calibrated(DeviceCaps cpu, Dtype dtype);
+// `caps` with the stored figures for this type, unchanged where there are none, and for a card.
+DeviceCaps calibrated(DeviceCaps caps, Dtype dtype);
 
 }  // namespace flce::cli

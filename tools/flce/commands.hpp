@@ -19,6 +19,7 @@ Command add_run(CLI::App& app);
 Command add_verify(CLI::App& app);
 Command add_bench(CLI::App& app);
 Command add_train(CLI::App& app);
+Command add_tune(CLI::App& app);
 Command add_info(CLI::App& app);
 
 }  // namespace flce::cli

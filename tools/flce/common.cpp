@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "flce/device.hpp"
+
 namespace flce::cli {
 namespace {
 
@@ -54,13 +56,28 @@ CLI::Option* add_device_option(CLI::App& app, std::string& device) {
 }
 
 DeviceCaps device_to_run_on(std::string_view text) {
-  if (parse_device(text).kind == DeviceKind::kCuda) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("device '{}': this build has no CUDA run path yet; --device cpu works, "
-                            "and 'flce plan --device-caps h200' plans for a card",
-                            text));
+  const Device device = parse_device(text);
+  const bool is_cpu = device.kind == DeviceKind::kCpu && !device.automatic;
+  if (is_cpu || (device.automatic && !has_cuda())) return cpu_caps();
+  if (!has_cuda()) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("device '{}': {}", text, cuda_refusal()));
   }
-  return cpu_caps();
+  const DeviceCaps caps = cuda_caps(device.index);
+  cuda_set_device(device.index);
+  return caps;
+}
+
+void add_route_options(CLI::App& app, RouteChoice& choice) {
+  app.add_option("--route", choice.route, "how a CUDA card computes: auto or portable")
+      ->type_name("ROUTE")
+      ->capture_default_str();
+  app.add_flag("--tf32", choice.allow_tf32,
+               "CUDA, f32: products of operands rounded to 10 bits of mantissa");
+}
+
+void set_route(PlanRequest& request, const RouteChoice& choice) {
+  request.route = route_of(choice.route);
+  request.allow_tf32 = choice.allow_tf32;
 }
 
 CLI::Option* add_count_option(CLI::App& app, const std::string& name,

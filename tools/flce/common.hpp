@@ -25,9 +25,21 @@ struct Device {
 Device parse_device(std::string_view text);
 // --device, checked while parsing; `device` must outlive the parse and keeps its value as default.
 CLI::Option* add_device_option(CLI::App& app, std::string& device);
-// What a command that computes runs on. Throws Error{kUnsupported} for CUDA, which this build can
-// plan for and not run on.
+// What a command that computes runs on; a card becomes the current one of this thread. `auto` is
+// the first card where CUDA works, else the CPU. Throws Error{kUnsupported} for a card where there
+// is none, saying why.
 DeviceCaps device_to_run_on(std::string_view text);
+
+// --route and --tf32: how a card computes. The library refuses them where they mean nothing.
+struct RouteChoice {
+  std::string route = "auto";
+  bool allow_tf32 = false;
+
+  bool is_given() const { return route != "auto" || allow_tf32; }
+};
+void add_route_options(CLI::App& app, RouteChoice& choice);
+// Throws Error{kInvalidArgument} that lists the known routes.
+void set_route(PlanRequest& request, const RouteChoice& choice);
 
 // An option that takes a whole number. CLI11's own conversion turns a number beyond 64 bits into
 // the largest one without a word.

@@ -84,7 +84,8 @@ struct DeviceTensors::Binder {
   void operator()(View& view, Role role) {
     if (next == copies.size()) copies.emplace_back();
     Copy& copy = copies[next++];
-    const Reach reach = reach_of(view);
+    // A view without memory goes on to the library, which refuses it by name.
+    const Reach reach = view.data == nullptr ? Reach{} : reach_of(view);
     const std::int64_t size = size_of(view.dtype);
     const auto bytes = static_cast<std::uint64_t>((reach.end - reach.begin) * size);
     // Freed first, so that the old and the new copy need not fit side by side.

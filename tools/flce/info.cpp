@@ -5,11 +5,15 @@
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "calibration.hpp"
 #include "commands.hpp"
 #include "common.hpp"
 #include "flce/advice.hpp"
+#include "flce/device.hpp"
 
 namespace flce::cli {
 namespace {
@@ -19,6 +23,9 @@ constexpr const char* kFooter = R"(Examples:
   flce info --json
   flce info --calibrate
   FLCE_NUM_THREADS=2 FLCE_ISA=avx2 flce info
+
+Lists this machine's processor and every CUDA card ('cuda:0' is what --device takes), or says why
+there is none.
 
 FLCE_NUM_THREADS sets the worker threads of the CPU backend, FLCE_ISA its kernels (portable, avx2 or
 avx512).
@@ -58,12 +65,78 @@ std::string figures_text(const StoredCalibration& stored) {
                      1e-9 * stored.entry->bandwidth_bytes, stored.entry->date, calibration_path());
 }
 
+// 13000 is CUDA 13.0.
+std::string cuda_version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+// 130100 is cuBLAS 13.1.0; before its version 12 the major number stood before four digits only.
+std::string cublas_version(int number) {
+  const int major = number >= 100'000 ? number / 10'000 : number / 1'000;
+  return fmt::format("{}.{}.{}", major, number / 100 % (number >= 100'000 ? 100 : 10),
+                     number % 100);
+}
+
+// 90 is 9.0, 120 is 12.0.
+std::string capability(int number) { return fmt::format("{}.{}", number / 10, number % 10); }
+
+// What CUDA has here; asked once for both forms.
+struct CudaFacts {
+  std::string refusal;  // empty: the rest is filled
+  std::vector<CudaDevice> devices;
+  CudaLibraries libraries;
+};
+
+CudaFacts cuda_facts() {
+  CudaFacts facts{cuda_refusal(), {}, {}};
+  if (!facts.refusal.empty()) return facts;
+  facts.devices = cuda_devices();
+  facts.libraries = cuda_libraries();
+  return facts;
+}
+
+std::string cuda_text(const CudaFacts& cuda) {
+  if (!cuda.refusal.empty()) return fmt::format("cuda      none: {}\n", cuda.refusal);
+  std::string text;
+  for (const CudaDevice& card : cuda.devices) {
+    text += fmt::format("cuda:{:<5}{}, compute capability {}, {} SMs, {} of memory\n", card.index,
+                        card.name, capability(card.compute_capability), card.num_sms,
+                        format_bytes(card.memory_bytes));
+  }
+  const CudaLibraries& l = cuda.libraries;
+  return text + fmt::format("cuda      driver for CUDA {}, runtime {}, cuBLASLt {} ({})\n",
+                            cuda_version(l.driver_version), cuda_version(l.runtime_version),
+                            cublas_version(l.cublaslt_version), l.cublaslt_path);
+}
+
+nlohmann::ordered_json cuda_json(const CudaFacts& cuda) {
+  using Json = nlohmann::ordered_json;
+  if (!cuda.refusal.empty()) return {{"refusal", cuda.refusal}};
+  const CudaLibraries& l = cuda.libraries;
+  return {{"refusal", Json(nullptr)},
+          {"driver_version", cuda_version(l.driver_version)},
+          {"runtime_version", cuda_version(l.runtime_version)},
+          {"cublaslt_version", cublas_version(l.cublaslt_version)},
+          {"cublaslt_path", l.cublaslt_path}};
+}
+
+nlohmann::ordered_json card_json(const CudaDevice& card) {
+  return {{"kind", "cuda"},
+          {"index", card.index},
+          {"name", card.name},
+          {"compute_capability", capability(card.compute_capability)},
+          {"num_sms", card.num_sms},
+          {"memory_bytes", card.memory_bytes},
+          {"l2_bytes", card.l2_bytes},
+          {"shared_bytes", card.shared_bytes}};
+}
+
 std::string info_as_text(const DeviceCaps& cpu) {
   return fmt::format(
       "flce      {} (built with {})\n"
       "cpu       {}, {} thread{}, {} kernels{}\n"
       "figures   {}\n"
-      "cuda      no run path in this build; plans for cards by name\n"
+      "{}"
       "methods   {}; baselines: {}\n"
       "dtypes    {}\n"
       "cards     {}\n"
@@ -71,8 +144,8 @@ std::string info_as_text(const DeviceCaps& cpu) {
       version(), compiler(), cpu.name.data(), cpu.num_threads, cpu.num_threads == 1 ? "" : "s",
       cpu_isa(),
       cpu.memory_bytes > 0 ? fmt::format(", {} of memory", format_bytes(cpu.memory_bytes)) : "",
-      figures_text(read_calibration(cpu)), names(kMethods), names(kBaselines), names(kDtypes),
-      known_caps(), known_models());
+      figures_text(read_calibration(cpu)), cuda_text(cuda_facts()), names(kMethods),
+      names(kBaselines), names(kDtypes), known_caps(), known_models());
 }
 
 std::string info_as_json(const DeviceCaps& cpu) {
@@ -92,13 +165,16 @@ std::string info_as_json(const DeviceCaps& cpu) {
         {"isa", cpu_isa()},
         {"memory_bytes", cpu.memory_bytes > 0 ? Json(cpu.memory_bytes) : Json(nullptr)}}});
   const StoredCalibration stored = read_calibration(cpu);
-  Json& device = json["devices"][0];
+  Json& device = json["devices"][0];  // before others are appended
   device["cpu_model"] = cpu_model();
   device["matmul_flops"] = stored.entry ? Json(stored.entry->matmul_flops) : Json(nullptr);
   device["bandwidth_bytes"] = stored.entry ? Json(stored.entry->bandwidth_bytes) : Json(nullptr);
   device["calibration"] = stored.entry ? stored.entry->date : stored.note;
+  const CudaFacts cuda = cuda_facts();
+  for (const CudaDevice& card : cuda.devices) json["devices"].push_back(card_json(card));
   json["backends"] = {{{"kind", "cpu"}, {"plans", true}, {"runs", true}},
-                      {{"kind", "cuda"}, {"plans", true}, {"runs", false}}};
+                      {{"kind", "cuda"}, {"plans", true}, {"runs", cuda.refusal.empty()}}};
+  json["cuda"] = cuda_json(cuda);
   json["methods"] = list(kMethods);
   json["baselines"] = list(kBaselines);
   json["dtypes"] = list(kDtypes);

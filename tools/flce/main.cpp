@@ -51,8 +51,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("flce ") + version());
   app.require_subcommand(1);
   app.footer(kFooter);
-  const std::array commands{add_plan(app),  add_run(app),   add_verify(app),
-                            add_bench(app), add_train(app), add_info(app)};
+  const std::array commands{add_plan(app),  add_run(app),  add_verify(app), add_bench(app),
+                            add_train(app), add_tune(app), add_info(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& answer) {  // --help, --version

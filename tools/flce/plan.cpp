@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `flce plan`: how many bytes each method takes, whether fusing pays, and what to check on an
-// out-of-memory error. Plans only: touches no device and allocates no tensor.
+// out-of-memory error. Plans only: at most asks which cards there are, and allocates no tensor.
 #include <fmt/format.h>
 
 #include <limits>
@@ -19,12 +19,14 @@ constexpr const char* kFooter =
   flce plan --preset qwen3-8b --sequences 4 --sequence-length 4096 --budget 2GiB
   flce plan --config config.json --tokens 8192 --device-caps a100-80 --checkpointing
   flce plan --preset gemma2-2b --tokens 8192 --memory 24GiB --json
+  flce plan --preset llama3-8b --tokens 16384 --device cuda:1
   flce plan "n8192_h4096_v128256 bf16 mean grad_weight=f32 method=fused budget=1GB"
 
 extra is what a method holds beyond inputs and gradients; peak is all three. The eager methods are
-what PyTorch code keeps, for comparison. A plan for a CUDA card needs no card. Exit codes: 0 fine, 2
-wrong usage or input, also a budget that is too small (the message names the smallest one that
-works).)";
+what PyTorch code keeps, for comparison. --device auto plans for what 'flce run' would take: the
+first CUDA card, where there is none the CPU; --device-caps plans for a card that need not be here.
+Exit codes: 0 fine, 2 wrong usage or input, also a budget that is too small (the message names the
+smallest one that works).)";
 
 // What does not fit into 64 bits counts as the largest number there is.
 std::uint64_t bytes(std::int64_t rows, std::int64_t cols, std::int64_t element) {
@@ -88,6 +90,7 @@ void add_request_options(CLI::App& app, PlanOptions& o) {
   app.add_option("--device-caps", o.device_caps, "a card to plan for: " + known_caps())
       ->type_name("CARD");
   add_device_option(app, o.device);
+  add_route_options(app, o.route);
   add_json_flag(app, o.json);
 }
 

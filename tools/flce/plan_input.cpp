@@ -10,6 +10,7 @@
 
 #include "calibration.hpp"
 #include "common.hpp"
+#include "flce/device.hpp"
 #include "io/model_config.hpp"
 
 namespace flce::cli {
@@ -144,9 +145,9 @@ void read_head(const PlanOptions& o, PlanQuestion& question) {
 void read_text(const PlanOptions& o, PlanQuestion& question) {
   require(!(o.tokens || o.sequences || o.sequence_length || o.hidden || o.vocab || o.dtype ||
             o.preset || o.config || o.grad_weight || o.method || o.chunk || o.policy ||
-            o.budget_bytes > 0),
+            o.budget_bytes > 0 || o.route.is_given()),
           "the problem text '{}' holds the problem and the request; leave out the options that say "
-          "the same (words such as method=fused, chunk=512, budget=2GiB go into the text)",
+          "the same (words such as method=fused, chunk=512, budget=2GiB, tf32 go into the text)",
           o.text);
   const ProblemText parsed = parse_problem(o.text);
   question.problem = parsed.problem;
@@ -167,28 +168,42 @@ void read_request(const PlanOptions& o, PlanRequest& request) {
   request.chunk = o.chunk.value_or(0);
   request.budget_bytes = o.budget_bytes;
   if (o.policy && *o.policy == "liger") request.policy = ChunkPolicy::kLiger;
+  set_route(request, o.route);
 }
 
-// A card that was named or described is planned for; otherwise this machine's processor is.
+// A card of which only the memory is known.
+DeviceCaps described_card() {
+  DeviceCaps caps;
+  caps.kind = DeviceKind::kCuda;
+  constexpr std::string_view kName = "a CUDA card";
+  std::copy(kName.begin(), kName.end(), caps.name.begin());
+  return caps;
+}
+
+// A card that was named or described is planned for; otherwise what a run would take here.
 void read_device(const PlanOptions& o, PlanQuestion& question) {
   const Device device = parse_device(o.device);
   require(!(o.device_caps && !device.automatic && device.kind == DeviceKind::kCpu),
           "--device cpu contradicts --device-caps {}, a CUDA card; leave out one",
           o.device_caps.value_or(""));
   DeviceCaps& caps = question.caps;
-  const bool described = o.memory_bytes > 0 && device.automatic;
+  const bool names_card = device.kind == DeviceKind::kCuda;
   if (o.device_caps) {
     caps = caps_of(*o.device_caps);
     question.at_hand = false;
-  } else if (device.kind == DeviceKind::kCuda || described) {
-    caps.kind = DeviceKind::kCuda;
-    constexpr std::string_view kName = "a CUDA card";
-    std::copy(kName.begin(), kName.end(), caps.name.begin());
+  } else if (o.memory_bytes > 0 && (device.automatic || (names_card && !has_cuda()))) {
+    caps = described_card();
     question.at_hand = false;
   } else {
-    caps = calibrated(cpu_caps(), question.problem.dtype);
+    if (names_card && !has_cuda()) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("device '{}': {}; --device-caps h200, or another name, plans for a "
+                              "card that is not at hand",
+                              o.device, cuda_refusal()));
+    }
+    caps = calibrated(device_to_run_on(o.device), question.problem.dtype);
     // Without --device cpu the question is how many bytes it takes, not whether it fits here.
-    if (device.automatic) caps.memory_bytes = 0;
+    if (device.automatic && caps.kind == DeviceKind::kCpu) caps.memory_bytes = 0;
   }
   if (o.memory_bytes > 0) caps.memory_bytes = o.memory_bytes;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "common.hpp"
 #include "flce/advice.hpp"
 #include "flce/flce.hpp"
 
@@ -21,6 +22,7 @@ struct PlanOptions {
   std::uint64_t memory_bytes = 0;
   std::string mode = "train";
   std::string device = "auto";
+  RouteChoice route;
   bool checkpointing = false;
   bool json = false;
 };

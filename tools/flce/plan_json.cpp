@@ -101,6 +101,9 @@ std::string plan_as_json(const PlanAnswer& a) {
   json["problem"] = format_problem(p, q.request);
   json["mode"] = q.advice.mode == Mode::kInfer ? "infer" : "train";
   json["device"] = device_json(q);
+  const bool has_route = a.report.route != Route::kAuto;
+  json["route"] = has_route ? Json(name_of(a.report.route)) : Json(nullptr);
+  json["tf32"] = q.request.allow_tf32;
   json["tokens"] = p.tokens;
   json["hidden"] = p.hidden;
   json["vocab"] = p.vocab;

@@ -56,6 +56,10 @@ std::string header_text(const PlanAnswer& a) {
   text += fmt::format("device   {} ({}{})", q.caps.name.data(), name_of(q.caps.kind),
                       q.at_hand ? "" : ", not at hand: planned only");
   if (q.caps.memory_bytes > 0) text += fmt::format(", {}", size(q.caps.memory_bytes));
+  if (a.report.route != Route::kAuto) {
+    text += fmt::format("\nroute    {}{}", name_of(a.report.route),
+                        q.request.allow_tf32 ? ", products in tf32" : "");
+  }
   if (q.request.budget_bytes > 0)
     text += fmt::format("\nbudget   {}", size(q.request.budget_bytes));
   text += fmt::format("\nhidden   {}\nweight   {}\nlogits   {} in {}, {} in f32; {:.1f} x hidden\n",

@@ -36,6 +36,7 @@ constexpr const char* kFooter =
     "grad_weight (V,H) and grad_bias (V), if given, are starting values: the gradients are added\n"
     "to them and come out in their element type. F64, F32, BF16, F16; targets I64 or I32.\n"
     "Without grad_output the upstream is 1 (ones for --reduction none).\n"
+    "--device auto takes the first CUDA card, where there is none the CPU.\n"
     "Results: loss, grad_hidden, grad_weight, grad_bias and what --outputs names; top-k as\n"
     "topk_logprob and topk_index. With .npy inputs they go to a folder, one file each.\n"
     "\n"
@@ -44,6 +45,7 @@ constexpr const char* kFooter =
     "  flce run --hidden x.npy --weight w.npy --target y.npy --output results --method fused\n"
     "  flce run --input p.safetensors --output r.safetensors --reduction none --outputs "
     "lse,topk=5\n"
+    "  flce run --input problem.safetensors --output result.safetensors --device cuda:1\n"
     "Exit code: 0 fine, 2 wrong usage or input (nothing is written then).";
 
 struct RunOptions {
@@ -61,6 +63,7 @@ struct RunOptions {
   bool no_grad_weight = false;
   bool no_grad_bias = false;
   bool grad_weight_f32 = false;
+  RouteChoice route;
   DeviceChoice device;
   bool quiet = false;
   bool json = false;
@@ -223,6 +226,7 @@ void print_summary(const RunOptions& run_options, const Step& step, const Output
   if (run_options.json) {
     nlohmann::ordered_json document{{"problem", format_problem(plan.problem)},
                                     {"method", name_of(plan.method)},
+                                    {"device", name_of(plan.caps.kind)},
                                     {"chunk", plan.chunk},
                                     {"num_chunks", plan.num_chunks},
                                     {is_vector ? "loss_sum" : "loss", loss},
@@ -249,6 +253,7 @@ PlanRequest request_of(const RunOptions& run_options) {
   request.chunk = run_options.chunk;
   request.budget_bytes = run_options.budget_bytes;
   request.policy = run_options.policy == "liger" ? ChunkPolicy::kLiger : ChunkPolicy::kMeasured;
+  set_route(request, run_options.route);
   return request;
 }
 
@@ -357,6 +362,7 @@ Command add_run(CLI::App& app) {
   command->add_option("--policy", options->policy, "How the chunk is chosen: measured or liger")
       ->check(CLI::IsMember({"measured", "liger"}))
       ->capture_default_str();
+  add_route_options(*command, options->route);
   add_device_options(*command, options->device);
   command->footer(kFooter);
   return {command, [options] { return run_files(*options); }};

@@ -15,14 +15,31 @@ namespace flce::cli {
 
 void add_device_options(CLI::App& app, DeviceChoice& choice) {
   add_device_option(app, choice.device);
-  app.add_option("--threads", choice.threads, "Worker threads (default: all that the process has)")
+  app.add_option("--threads", choice.threads,
+                 "Worker threads of the CPU (default: all that the process has)")
       ->check(CLI::Range(1, 1024));
 }
 
 DeviceCaps caps_of_choice(const DeviceChoice& choice) {
-  DeviceCaps caps = device_to_run_on(choice.device);
-  if (choice.threads > 0) caps.num_threads = choice.threads;
+  if (choice.threads == 0) return device_to_run_on(choice.device);
+  const Device device = parse_device(choice.device);
+  if (device.kind != DeviceKind::kCpu) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--threads {} with --device {}: threads are the CPU's; leave out one",
+                            choice.threads, choice.device));
+  }
+  DeviceCaps caps = cpu_caps();
+  caps.num_threads = choice.threads;
   return caps;
+}
+
+std::string device_text(const DeviceCaps& caps) {
+  return caps.kind == DeviceKind::kCpu ? fmt::format("{} threads", caps.num_threads)
+                                       : std::string(caps.name.data());
+}
+
+int threads_of_choice(const DeviceChoice& choice) {
+  return choice.threads > 0 ? choice.threads : cpu_caps().num_threads;
 }
 
 void require_writable(const std::string& option, const std::string& path, bool is_folder) {

@@ -14,12 +14,17 @@ namespace flce::cli {
 
 struct DeviceChoice {
   std::string device = "auto";
-  int threads = 0;  // 0: as many as the process may use
+  int threads = 0;  // of the CPU; 0: as many as the process may use
 };
 // Adds --device and --threads.
 void add_device_options(CLI::App& app, DeviceChoice& choice);
-// Throws Error for a device that this build cannot run on, naming one that it can.
+// With a number of threads `auto` means the CPU. Throws Error for a device that is not there,
+// naming one that is, and for --threads with a card.
 DeviceCaps caps_of_choice(const DeviceChoice& choice);
+// "2 threads" or "h200".
+std::string device_text(const DeviceCaps& caps);
+// How many threads a command's own work on the CPU has.
+int threads_of_choice(const DeviceChoice& choice);
 
 // Finds out before the work, not after it, that `path` cannot be written; writing may fail all the
 // same. An empty path is fine. Throws Error{kInvalidArgument} naming the option.

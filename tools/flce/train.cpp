@@ -27,12 +27,16 @@ constexpr const char* kFooter =
     "over\n"
     "the text's words; AdamW with warm-up. Text: plain ASCII or UTF-8, '-' for standard input;\n"
     "verse labels such as 'Ge1:1' are removed.\n"
+    "--device says where the loss and its gradients are computed (auto: the first CUDA card, "
+    "where\n"
+    "there is none the CPU); everything else is computed on the CPU, with --threads.\n"
     "--save writes embed, linear, linear_bias, head, head_bias (f32), the words in the metadata.\n"
     "\n"
     "Examples:\n"
     "  bible -f Gen1:1-Rev22:21 > bible.txt && flce train bible.txt\n"
     "  flce train bible.txt --method recompute --chunk 128 --steps 500 --save model.safetensors\n"
     "  flce train bible.txt --dtype bf16 --vocab 8000 --hidden 256\n"
+    "  flce train bible.txt --dtype bf16 --device cuda\n"
     "  flce train bible.txt --demo         # every method in turn, then a head of real size\n"
     "Exit code: 0 fine, 1 the demo's losses differ, 2 wrong usage or input.";
 
@@ -41,6 +45,7 @@ struct TrainOptions {
   std::int64_t max_vocab = 0;
   std::string method = "auto";
   std::string dtype = "f32";
+  RouteChoice route;
   TrainSettings settings;
   DeviceChoice device;
   std::string save;
@@ -67,10 +72,10 @@ std::string model_text(Trainer& trainer, const TrainOptions& options) {
   const Plan& plan = trainer.loss_step().plan();
   return fmt::format(
       "model     context {}, embed {}, hidden {}: {} parameters\n"
-      "loss      {}, {} tokens in chunks of {} ({}), {}, {} threads; predicted extra memory {}\n",
+      "loss      {}, {} tokens in chunks of {} ({}), {}, {}; predicted extra memory {}\n",
       shape.context, shape.embed, shape.hidden, format_count(trainer.num_parameters()),
       name_of(plan.method), options.settings.batch, plan.chunk, plan.num_chunks,
-      name_of(plan.problem.dtype), plan.caps.num_threads, format_bytes(plan.extra_bytes));
+      name_of(plan.problem.dtype), device_text(plan.caps), format_bytes(plan.extra_bytes));
 }
 
 std::string point_text(const TrainPoint& point) {
@@ -86,6 +91,7 @@ nlohmann::ordered_json summary(const TrainOptions& options, const Corpus& corpus
   nlohmann::ordered_json document{{"method", name_of(step.plan().method)},
                                   {"chunk", step.plan().chunk},
                                   {"dtype", name_of(step.plan().problem.dtype)},
+                                  {"device", name_of(step.plan().caps.kind)},
                                   {"tokens", corpus.tokens.size()},
                                   {"distinct_words", corpus.distinct_words},
                                   {"vocab", corpus.vocab()},
@@ -147,8 +153,13 @@ int train_once(const TrainOptions& options, const Corpus& corpus) {
 void finish_settings(TrainOptions& options) {
   LossSettings& loss = options.settings.loss;
   loss.dtype = dtype_of(options.dtype);
-  loss.caps = calibrated(caps_of_choice(options.device), loss.dtype);
+  // Threads are the trunk's as well: with a card they say how many the CPU uses for that.
+  DeviceChoice device = options.device;
+  if (parse_device(device.device).kind == DeviceKind::kCuda) device.threads = 0;
+  loss.caps = calibrated(caps_of_choice(device), loss.dtype);
+  options.settings.num_threads = threads_of_choice(options.device);
   loss.request.method = method_of(options.method);
+  set_route(loss.request, options.route);
   if (loss.dtype != Dtype::kF32 && loss.dtype != Dtype::kBF16 && loss.dtype != Dtype::kF16) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--dtype {}: the model trains in f32, bf16 or f16", options.dtype));
@@ -234,6 +245,7 @@ Command add_train(CLI::App& app) {
                    "Hard limit of the loss step's extra memory, such as 20MiB");
   command->add_option("--dtype", options->dtype, "Of the loss step: f32, bf16 or f16")
       ->capture_default_str();
+  add_route_options(*command, options->route);
   add_device_options(*command, options->device);
   command->add_option("--save", options->save, "Write the weights as .safetensors")
       ->type_name("FILE");

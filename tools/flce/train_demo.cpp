@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "bench_memory.hpp"
 #include "common.hpp"
+#include "step_memory.hpp"
 #include "train_head.hpp"
 
 namespace flce::cli {
@@ -22,20 +22,27 @@ using Json = nlohmann::json;
 
 constexpr std::array kDemoMethods{Method::kNaive, Method::kChunked, Method::kFused,
                                   Method::kRecompute};
-constexpr std::int64_t kHeadTokens = 1024;
 constexpr std::int64_t kHeadHidden = 512;
 constexpr std::int64_t kHeadVocab = 128256;
-constexpr std::int64_t kSmallChunk = 128;  // what less memory costs
+// Tokens of the step, and a chunk that shows what less memory costs: a card has more of both.
+struct HeadSize {
+  std::int64_t tokens;
+  std::int64_t small_chunk;
+};
+constexpr HeadSize kHeadOnCpu{1024, 128};
+constexpr HeadSize kHeadOnCard{8192, 1024};
 // What rounding differences of 1e-7 may grow to over a training run.
 constexpr int kMinDigitsTrained = 2;
 constexpr int kMinDigitsStep = 5;
 
-constexpr const char* kColumns =
-    "predicted extra: what the plan books; measured extra: how far the run really reached into "
-    "it;\n"
-    "resident growth: of the process, with thread stacks and whole pages; digits: of the loss, "
-    "equal\n"
-    "to naive's (all: the same bits), in the first and in the last step.\n";
+std::string columns_text(DeviceKind device) {
+  return fmt::format(
+      "predicted extra: what the plan books; measured extra: how far the run really reached into "
+      "it;\n"
+      "{}; digits: of the loss, equal\n"
+      "to naive's (all: the same bits), in the first and in the last step.\n",
+      growth_meaning(device));
+}
 
 class Clock {
  public:
@@ -52,7 +59,7 @@ struct Trained {
   std::int64_t chunk = 0;
   std::uint64_t extra_bytes = 0;
   std::uint64_t used_bytes = 0;
-  std::uint64_t rss_bytes = 0;
+  std::uint64_t growth_bytes = 0;
   double step_seconds = 0.0;
   double first_loss = 0.0;
   double last_loss = 0.0;
@@ -64,7 +71,7 @@ struct Trained {
 // Trains in this process and reports the losses on the way on one line.
 Json train_here(const Corpus& corpus, const TrainSettings& settings) {
   Trainer trainer(corpus, settings);
-  const std::uint64_t rss = trainer.measure_resident_bytes();
+  const std::uint64_t growth = trainer.measure_growth();
   double first_valid = 0.0;
   double last_valid = 0.0;
   write_out(fmt::format("  {:<10} validation loss", name_of(settings.loss.request.method)));
@@ -80,7 +87,7 @@ Json train_here(const Corpus& corpus, const TrainSettings& settings) {
   return {{"chunk", step.plan().chunk},
           {"extra", step.plan().extra_bytes},
           {"used", step.used_bytes()},
-          {"rss", rss},
+          {"growth", growth},
           {"step_seconds", trainer.median_loss_seconds()},
           {"first_loss", trainer.first_loss()},
           {"last_loss", trainer.last_loss()},
@@ -88,16 +95,17 @@ Json train_here(const Corpus& corpus, const TrainSettings& settings) {
           {"last_valid", last_valid}};
 }
 
-// A process of its own for each method: no method's pages or threads stand in another's way.
+// Apart from the other methods: no method's pages or threads stand in another's way.
 Trained train_with(const Corpus& corpus, TrainSettings settings, Method method) {
   settings.loss.request.method = method;
   const Clock clock;
-  const Json seen = run_in_child([&] { return train_here(corpus, settings); });
+  const Json seen =
+      run_measured(settings.loss.caps.kind, [&] { return train_here(corpus, settings); });
   return {method,
           seen["chunk"].get<std::int64_t>(),
           seen["extra"].get<std::uint64_t>(),
           seen["used"].get<std::uint64_t>(),
-          seen["rss"].get<std::uint64_t>(),
+          seen["growth"].get<std::uint64_t>(),
           seen["step_seconds"].get<double>(),
           seen["first_loss"].get<double>(),
           seen["last_loss"].get<double>(),
@@ -106,14 +114,14 @@ Trained train_with(const Corpus& corpus, TrainSettings settings, Method method) 
           clock.seconds()};
 }
 
-std::string training_table(const std::vector<Trained>& all) {
-  Table table({"method", "chunk", "predicted extra", "measured extra", "resident growth",
+std::string training_table(const std::vector<Trained>& all, DeviceKind device) {
+  Table table({"method", "chunk", "predicted extra", "measured extra", growth_name(device),
                "loss step", "first loss", "final loss", "validation", "digits first",
                "digits final"});
   const Trained& naive = all.front();
   for (const Trained& one : all) {
     table.add({name_of(one.method), std::to_string(one.chunk), format_bytes(one.extra_bytes),
-               format_bytes(one.used_bytes), format_bytes(one.rss_bytes),
+               format_bytes(one.used_bytes), format_bytes(one.growth_bytes),
                format_seconds(one.step_seconds), fmt::format("{:.6f}", one.first_loss),
                fmt::format("{:.6f}", one.last_loss), fmt::format("{:.4f}", one.last_valid),
                digits_text(one.first_loss, naive.first_loss),
@@ -122,8 +130,8 @@ std::string training_table(const std::vector<Trained>& all) {
   return table.text();
 }
 
-std::string head_table(const std::vector<HeadStep>& steps) {
-  Table table({"method", "chunk", "predicted extra", "measured extra", "resident growth", "time",
+std::string head_table(const std::vector<HeadStep>& steps, DeviceKind device) {
+  Table table({"method", "chunk", "predicted extra", "measured extra", growth_name(device), "time",
                "loss", "digits equal to naive"});
   std::string failures;
   for (const HeadStep& step : steps) {
@@ -133,7 +141,7 @@ std::string head_table(const std::vector<HeadStep>& steps) {
     }
     const HeadStep& naive = steps.front();
     table.add({name_of(step.method), std::to_string(step.chunk), format_bytes(step.extra_bytes),
-               format_bytes(step.used_bytes), format_bytes(step.rss_bytes),
+               format_bytes(step.used_bytes), format_bytes(step.growth_bytes),
                format_seconds(step.seconds), fmt::format("{:.7f}", step.loss),
                naive.failure.empty() ? digits_text(step.loss, naive.loss) : "-"});
   }
@@ -149,11 +157,14 @@ bool all_equal(const std::vector<HeadStep>& steps) {
 
 // Prints the part and returns whether the losses agree.
 bool head_part(Dtype dtype, const DeviceCaps& caps, bool with_small_chunk) {
+  const HeadSize size = caps.kind == DeviceKind::kCpu ? kHeadOnCpu : kHeadOnCard;
   std::vector<PlanRequest> requests{
       {.method = Method::kNaive}, {.method = Method::kChunked}, {.method = Method::kFused}};
-  if (with_small_chunk) requests.push_back({.method = Method::kFused, .chunk = kSmallChunk});
+  if (with_small_chunk) {
+    requests.push_back({.method = Method::kFused, .chunk = size.small_chunk});
+  }
   Problem problem;
-  problem.tokens = kHeadTokens;
+  problem.tokens = size.tokens;
   problem.hidden = kHeadHidden;
   problem.vocab = kHeadVocab;
   problem.dtype = dtype;
@@ -161,10 +172,10 @@ bool head_part(Dtype dtype, const DeviceCaps& caps, bool with_small_chunk) {
   write_out(
       fmt::format("\nOne step of a real head's size: N={}, H={}, V={}, {} (logits in f32: "
                   "{}; random data)\n",
-                  kHeadTokens, kHeadHidden, kHeadVocab, name_of(dtype),
-                  format_bytes(std::uint64_t{4} * kHeadTokens * kHeadVocab)));
+                  size.tokens, kHeadHidden, kHeadVocab, name_of(dtype),
+                  format_bytes(static_cast<std::uint64_t>(4 * size.tokens * kHeadVocab))));
   const std::vector<HeadStep> steps = run_head_steps(problem, caps, requests);
-  write_out(head_table(steps));
+  write_out(head_table(steps, caps.kind));
   write_out(fmt::format("This part took {:.1f} s.\n", clock.seconds()));
   return all_equal(steps);
 }
@@ -180,8 +191,8 @@ bool training_part(const Corpus& corpus, const TrainSettings& settings) {
                   settings.loss.request.chunk, parts));
   std::vector<Trained> all;
   for (const Method method : kDemoMethods) all.push_back(train_with(corpus, settings, method));
-  write_out("\n" + training_table(all));
-  write_out(kColumns);
+  const DeviceKind device = settings.loss.caps.kind;
+  write_out("\n" + training_table(all, device) + columns_text(device));
   bool good = true;
   for (const Trained& one : all) {
     good &= equal_digits(one.first_loss, all.front().first_loss) >= kMinDigitsStep;
@@ -207,7 +218,8 @@ int run_demo(const Corpus& corpus, const DemoSettings& settings) {
   good &= head_part(Dtype::kF32, settings.train.loss.caps, true);
   const double head_seconds = clock.seconds() - trained;
   if (clock.seconds() + head_seconds < settings.seconds_limit) {
-    good &= head_part(Dtype::kBF16, settings.train.loss.caps, false);
+    const bool is_fast = settings.train.loss.caps.kind == DeviceKind::kCuda;
+    good &= head_part(Dtype::kBF16, settings.train.loss.caps, is_fast);
   } else {
     write_out(
         "\nThe same step in bf16 is left out: this machine is slow, and the demo should end "

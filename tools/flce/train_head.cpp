@@ -6,10 +6,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "bench_memory.hpp"
 #include "common.hpp"
 #include "run_outputs.hpp"
 #include "run_step.hpp"
+#include "step_memory.hpp"
 #include "verify_data.hpp"
 #include "verify_numbers.hpp"
 
@@ -18,19 +18,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-// In the child: memory of this method alone, and the time of its one step, fresh pages included.
+// Memory of this method alone, and the time of one step: on the CPU of its first, fresh pages
+// included; on a card of its second, as the first one loads code.
 Json measure(const Plan& plan, const ProblemData& data) {
   const OutputTensors outputs(plan.problem);
-  ResidentGrowth growth;
-  growth.start();
+  const MemoryGrowth growth(plan.caps.kind);
   const auto start = std::chrono::steady_clock::now();
   Step step(plan);
   step.execute(data.inputs(), outputs.views());
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (plan.caps.kind == DeviceKind::kCuda) {
+    step.execute(data.inputs(), outputs.views());
+    seconds = step.seconds();
+  }
   const VectorView& loss = outputs.views().loss;
   return {{"used", step.used_bytes()},
-          {"rss", growth.bytes()},
+          {"growth", growth.bytes()},
           {"seconds", seconds},
           {"loss", load_number(loss.dtype, loss.data, 0)}};
 }
@@ -52,9 +55,9 @@ std::vector<HeadStep> run_head_steps(const Problem& problem, const DeviceCaps& c
       const Plan plan = flce::plan(problem, caps, request);
       step.chunk = plan.chunk;
       step.extra_bytes = plan.extra_bytes;
-      const Json seen = run_in_child([&] { return measure(plan, data); });
+      const Json seen = run_measured(caps.kind, [&] { return measure(plan, data); });
       step.used_bytes = seen["used"].get<std::uint64_t>();
-      step.rss_bytes = seen["rss"].get<std::uint64_t>();
+      step.growth_bytes = seen["growth"].get<std::uint64_t>();
       step.seconds = seen["seconds"].get<double>();
       step.loss = seen["loss"].get<double>();
     } catch (const Error& error) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loss step of a real head's size with several methods, each in a process of its own. The last
+// One loss step of a real head's size with several methods, each apart from the others. The last
 // part of the demo.
 #pragma once
 
@@ -14,9 +14,9 @@ namespace flce::cli {
 struct HeadStep {
   Method method = Method::kAuto;
   std::int64_t chunk = 0;
-  std::uint64_t extra_bytes = 0;  // predicted
-  std::uint64_t used_bytes = 0;   // measured by the run
-  std::uint64_t rss_bytes = 0;    // growth of the resident set
+  std::uint64_t extra_bytes = 0;   // predicted
+  std::uint64_t used_bytes = 0;    // measured by the run
+  std::uint64_t growth_bytes = 0;  // by the device's books, see step_memory.hpp
   double seconds = 0.0;
   double loss = 0.0;
   std::string failure;  // not empty: it could not be run

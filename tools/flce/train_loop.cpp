@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "bench_memory.hpp"
 #include "io/safetensors.hpp"
+#include "step_memory.hpp"
 
 namespace flce::cli {
 namespace {
@@ -36,7 +36,7 @@ std::int64_t Trainer::min_tokens(std::int64_t context) {
 Trainer::Trainer(const Corpus& corpus, const TrainSettings& settings)
     : corpus_(corpus),
       settings_(with_vocab(settings, corpus)),
-      model_(settings_.shape, settings.seed, settings.loss.caps.num_threads),
+      model_(settings_.shape, settings.seed, settings.num_threads),
       loss_step_(settings_.shape, settings.batch, settings.loss, true),
       random_(settings.seed + 0x5EED) {
   const auto count = static_cast<std::int64_t>(corpus.tokens.size());
@@ -83,14 +83,13 @@ double Trainer::validation_loss() {
   return evaluation.run(hidden_, target_, model_, grad_hidden_);
 }
 
-std::uint64_t Trainer::measure_resident_bytes() {
+std::uint64_t Trainer::measure_growth() {
   const Random before = random_;
   draw_batch();
   random_ = before;
   model_.forward(contexts_, hidden_);
   grad_hidden_.assign(hidden_.size(), 0.0F);
-  ResidentGrowth growth;
-  growth.start();
+  const MemoryGrowth growth(settings_.loss.caps.kind);
   loss_step_.run(hidden_, target_, model_, grad_hidden_);
   return growth.bytes();
 }
@@ -111,7 +110,7 @@ double Trainer::one_step(std::int64_t step) {
   model_.backward(grad_hidden_);
   for (Parameter* parameter : model_.parameters()) {
     adamw_update(*parameter, settings_.optimizer, learning_rate_at(step), step + 1,
-                 settings_.loss.caps.num_threads);
+                 settings_.num_threads);
   }
   step_seconds_.push_back(loss_step_.last_seconds());
   loss_seconds_ += loss_step_.last_seconds();

@@ -24,6 +24,7 @@ struct TrainSettings {
   std::int64_t warmup = 20;
   std::int64_t eval_every = 50;  // 0: before and after only
   double learning_rate = 1e-2;
+  int num_threads = 1;  // of the trunk and the optimizer, on the CPU
   std::uint64_t seed = 1;
 };
 
@@ -39,8 +40,9 @@ class Trainer {
   // `corpus` must outlive the trainer. Throws Error{kInvalidArgument} if the text is too short.
   Trainer(const Corpus& corpus, const TrainSettings& settings);
 
-  // Resident growth of one loss step in this process, workspace included; call before `train`.
-  std::uint64_t measure_resident_bytes();
+  // What the loss step's device comes to hold for one step, workspace included; call before
+  // `train`.
+  std::uint64_t measure_growth();
   // Calls `on_point` before the first step, every `eval_every` steps, and after the last;
   // `on_step` after every step.
   void train(const std::function<void(const TrainPoint&)>& on_point,

@@ -37,6 +37,9 @@ constexpr const char* kFooter =
     "  flce verify \"n37_h65_v129 bf16 mean label_smoothing=0.1 softcap=30 method=fused\"\n"
     "  flce verify n64_h32_v1000 f32 none bias grad_bias upstream=per_token lse entropy topk=5\n"
     "  flce verify problems.txt --data confident     # a problem a line, # begins a comment\n"
+    "  flce verify n37_h64_v129 f32 tf32 method=fused --device cuda\n"
+    "--device auto takes the first CUDA card, where there is none the CPU. On a card the words\n"
+    "route=portable and tf32 of a problem text say how it computes.\n"
     "Exit code: 0 all within the limits, 1 a miss (or no method serves), 2 wrong usage.";
 
 struct VerifyOptions {

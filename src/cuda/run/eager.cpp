@@ -72,8 +72,8 @@ class Eager {
     g.in = p_.dtype;
     g.out = p_.dtype;
     g.allow_tf32 = step_.plan->request.allow_tf32;
-    g.scratch = rest_ + scratch;
-    g.scratch_bytes = scratch_bytes_;
+    g.scratch = aligned_gemm_scratch(rest_ + scratch);
+    g.scratch_bytes = scratch_bytes_ - kGemmScratchAlignment;
     return g;
   }
 

@@ -26,9 +26,9 @@ class Memory {
   cudaStream_t stream() const { return static_cast<cudaStream_t>(step_.stream); }
 
   std::byte* at(Slot slot) const;
-  std::byte* scratch() const { return at(Slot::kGemmScratch); }
+  std::byte* scratch() const { return aligned_gemm_scratch(at(Slot::kGemmScratch)); }
   std::uint64_t scratch_bytes() const {
-    return step_.plan->slots[static_cast<std::size_t>(Slot::kGemmScratch)].bytes;
+    return gemm_scratch_bytes(problem(), sizes_.chunk) - kGemmScratchAlignment;
   }
   // Logits of these tokens and vocabulary rows, kept from row `row` on.
   LogitBlock logits(Range tokens, Range vocab, std::int64_t row) const;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits become their gradient: one row of f32 logits is read once, its statistics, its loss and
-// its coefficients are made, and the gradient is written in its place, rounded once to the
-// problem's type. Floor: 4 bytes read and 2 written for each logit of a 16-bit problem.
+// Logits become their gradient: one row of f32 logits is read once, its statistics and its
+// coefficients are made, and the gradient is written in its place, rounded once to the problem's
+// type. Floor: 4 bytes read and 2 written for each logit of a 16-bit problem.
 //
 // A row waits in shared memory between its two uses. One that is too long for a block is cut into
 // the slices of a cluster of up to eight blocks, which exchange their statistics (RowStats) through
-// each other's shared memory; the reduced occupancy of large slices is avoided by preferring more
-// blocks over larger slices. Where that is impossible (cards before compute capability 9.0, f64, V
-// beyond eight slices) a block reads its row twice, the second time mostly from the L2 cache.
+// each other's shared memory. Slices are kept so small that several blocks are on a multiprocessor:
+// while one of them waits for its row's sum, the others load and store. Where clusters are
+// impossible (cards before compute capability 9.0, V beyond eight slices) and for f64 a block reads
+// its row twice, the second time mostly from the L2 cache.
 //
 // In place: gradient j of a row stands at j * sizeof(gradient), where logits up to j stood, so a
 // block may write only behind what all its threads, and all slices, have read.
@@ -22,9 +23,8 @@ namespace {
 namespace cg = cooperative_groups;
 
 constexpr int kThreads = 512;
-// A slice of this many bytes leaves room for three blocks on a multiprocessor, so that one block
-// loads or stores while another one sums up.
-constexpr int kSliceBytes = 72 << 10;
+// A slice of this many bytes leaves room for three blocks on a multiprocessor of 227 KB.
+constexpr int kSliceBytes = 70 << 10;
 constexpr int kMaxCluster = 8;
 
 // The blocks that share a row. Of code for cards without clusters it is one.
@@ -52,77 +52,100 @@ struct RowCluster {
 struct Shared {
   StatsScratch scratch;
   RowStats slice;
-  RowStats row;
   TokenGradient gradient;
 };
 
-// The first column of each slice is a multiple of 8: 16-byte pieces of either type.
-__device__ inline void slice_of(std::int64_t cols, unsigned rank, unsigned size,
-                                std::int64_t& begin, std::int64_t& end) {
+// Columns [begin, end) of a row; the first one is a multiple of 8: 16-byte pieces of any type.
+struct Slice {
+  std::int64_t begin;
+  std::int64_t end;
+};
+__device__ inline Slice slice_of(std::int64_t cols, const RowCluster& cluster) {
+  const std::int64_t size = cluster.size();
   const std::int64_t width = ((cols + size - 1) / size + 7) / 8 * 8;
-  begin = min(cols, rank * width);
-  end = min(cols, begin + width);
+  const std::int64_t begin = min(cols, cluster.rank() * width);
+  return {begin, min(cols, begin + width)};
 }
 
 template <typename T>
-__device__ inline void zero_slice(T* row, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t j = begin + threadIdx.x; j < end; j += blockDim.x) row[j] = round_to<T>(0.0);
+__device__ inline void zero_slice(T* row, const Slice& slice) {
+  for (std::int64_t j = slice.begin + threadIdx.x; j < slice.end; j += blockDim.x) {
+    row[j] = round_to<T>(0.0);
+  }
 }
 
-// Reads logits [begin, end), adds the bias, keeps them in `resident` where there is one.
-template <typename Acc, bool kFull, bool kResident>
-__device__ inline ColumnStats<Acc, kFull> read_slice(const Call& call, const Acc* row,
-                                                     std::int64_t begin, std::int64_t end,
-                                                     std::int64_t target_col,
-                                                     const LogitMap<Acc, kFull>& map,
-                                                     Acc* resident) {
-  constexpr int kCount = Piece<Acc>::kCount;
+// 16 bytes from device memory to shared memory, without a register and without waiting.
+__device__ inline void copy_async(void* shared, const void* global) {
+  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Four columns of a row, which stay one thread's from load to store.
+constexpr int kCount = 4;
+constexpr int kStep = kCount * kThreads;
+
+// Starts the copies of this thread's columns. What is behind the row's end becomes 0.
+__device__ inline void load_slice(const float* row, const Slice& slice, float* resident) {
+  for (std::int64_t j = slice.begin + kCount * threadIdx.x; j < slice.end; j += kStep) {
+    float* const to = resident + (j - slice.begin);
+    if (j + kCount <= slice.end) {
+      copy_async(to, row + j);
+    } else {
+      for (int i = 0; i < kCount; ++i) to[i] = j + i < slice.end ? row[j + i] : 0.0f;
+    }
+  }
+}
+
+// Statistics of this thread's columns; z(j, i) is logit j + i, without its bias.
+template <typename Acc, bool kFull, typename Read>
+__device__ inline ColumnStats<Acc, kFull> sum_slice(const Call& call, const Slice& slice,
+                                                    std::int64_t target_col,
+                                                    const LogitMap<Acc, kFull>& map, Read read) {
   const auto* weights = static_cast<const Acc*>(call.class_weight);
   ColumnStats<Acc, kFull> stats;
-#pragma unroll 4
-  for (std::int64_t j = begin + kCount * threadIdx.x; j < end; j += kCount * kThreads) {
-    Piece<Acc> z;
-    const int count = end - j < kCount ? static_cast<int>(end - j) : kCount;
-    if (count == kCount) {
-      z = *reinterpret_cast<const Piece<Acc>*>(row + j);
-    } else {
-      for (int i = 0; i < kCount; ++i) z.value[i] = i < count ? row[j + i] : Acc(0);
-    }
+#pragma unroll 1
+  for (std::int64_t j = slice.begin + kCount * threadIdx.x; j < slice.end; j += kStep) {
     Acc u[kCount];
+    read(j, u);
+    const int count = slice.end - j < kCount ? static_cast<int>(slice.end - j) : kCount;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      if (i < count) z.value[i] = map.with_bias(z.value[i], j + i);
-      u[i] = map.u(z.value[i]);
-      if (kFull && i < count && j + i == target_col) stats.target_slope = map.slope(z.value[i]);
+      const Acc z = i < count ? map.with_bias(u[i], j + i) : Acc(0);
+      u[i] = map.u(z);
+      if (kFull && i < count && j + i == target_col) stats.target_slope = map.slope(z);
     }
-    if (kResident) *reinterpret_cast<Piece<Acc>*>(resident + (j - begin)) = z;
     stats.add(u, count, j, target_col, weights, call.wants_best);
   }
-  if (!kFull) stats.target_slope = 1;
   return stats;
 }
 
-// Gradients [begin, end) from the resident logits.
-template <typename Acc, typename T, bool kFull>
-__device__ inline void write_resident(const Call& call, const Acc* resident, T* row,
-                                      std::int64_t begin, std::int64_t end,
-                                      const Coefficients<Acc>& c,
-                                      const LogitMap<Acc, kFull>& map) {
-  constexpr int kCount = Piece<T>::kCount;
-  const auto* weights = static_cast<const Acc*>(call.class_weight);
+// Gradients of this thread's columns from the resident logits.
+template <typename T, bool kFull>
+__device__ inline void write_resident(const Call& call, const float* resident, T* row,
+                                      const Slice& slice, const Coefficients<float>& c,
+                                      const LogitMap<float, kFull>& map) {
+  struct alignas(kCount * sizeof(T)) Quad {
+    T value[kCount];
+  };
+  const auto* weights = static_cast<const float*>(call.class_weight);
 #pragma unroll 2
-  for (std::int64_t j = begin + kCount * threadIdx.x; j < end; j += kCount * kThreads) {
-    Piece<T> g;
+  for (std::int64_t j = slice.begin + kCount * threadIdx.x; j < slice.end; j += kStep) {
+    const float4 z4 = *reinterpret_cast<const float4*>(resident + (j - slice.begin));
+    const float z[kCount] = {z4.x, z4.y, z4.z, z4.w};
+    Quad g;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const Acc z = resident[j - begin + i];
-      g.value[i] = round_to<T>(j + i < end ? c.template gradient<kFull>(z, j + i, map, weights)
-                                           : Acc(0));
+      const bool is_there = j + i < slice.end;
+      const float value =
+          is_there ? c.template gradient<kFull>(map.with_bias(z[i], j + i), j + i, map, weights)
+                   : 0.0f;
+      g.value[i] = round_to<T>(value);
     }
-    if (j + kCount <= end) {
-      *reinterpret_cast<Piece<T>*>(row + j) = g;
+    if (j + kCount <= slice.end) {
+      *reinterpret_cast<Quad*>(row + j) = g;
     } else {
-      for (int i = 0; j + i < end; ++i) row[j + i] = g.value[i];
+      for (int i = 0; j + i < slice.end; ++i) row[j + i] = g.value[i];
     }
   }
 }
@@ -145,27 +168,23 @@ __device__ inline void write_streaming(const Call& call, const Acc* from, T* row
   }
 }
 
-// Statistics of the whole row, the token's outputs and its coefficients, in `shared`.
+// Sums up over the row; its coefficients are in `shared` then, and its statistics in the state.
 template <typename Acc, bool kFull>
 __device__ inline void finish_row(const Call& call, std::int64_t token,
                                   const ColumnStats<Acc, kFull>& stats, const RowCluster& cluster,
-                                  Shared& shared) {
+                                  const TokenGradient& factors, Shared& shared) {
   const RowStats slice = merge_block(stats, shared.scratch);
   if (threadIdx.x == 0) shared.slice = slice;
   cluster.sync();  // all slices are read, and their statistics can be
   if (threadIdx.x < kWarp) {
     const RowStats mine =
         threadIdx.x < cluster.size() ? cluster.read(&shared.slice, threadIdx.x) : RowStats{};
-    TokenState state;
-    state.stats = merge_lanes(mine);
-    if (!kFull) state.stats.target_slope = 1.0;
+    RowStats row = merge_lanes<kFull>(mine);
+    if (!kFull) row.target_slope = 1.0;
     if (threadIdx.x == 0) {
-      state.target = call.states[token].target;
-      if (cluster.rank() == 0) {
-        store_token(call, token, state);
-        call.states[token] = state;
-      }
-      shared.gradient = gradient_of_token(call, token, state);
+      shared.gradient = factors;
+      add_statistics(row, loss_params(call), shared.gradient);
+      if (cluster.rank() == 0) call.states[token].stats = row;
     }
   }
   __syncthreads();
@@ -173,40 +192,51 @@ __device__ inline void finish_row(const Call& call, std::int64_t token,
 }
 
 template <typename Acc, typename T, bool kFull, bool kResident>
-__global__ void __launch_bounds__(kThreads) fused_rows(const __grid_constant__ Call call,
-                                                       LogitBlock block) {
-  extern __shared__ __align__(16) unsigned char resident_bytes[];
+__global__ void __launch_bounds__(kThreads, kResident && !kFull ? 3 : 1)
+    fused_rows(const __grid_constant__ Call call, LogitBlock block) {
+  extern __shared__ __align__(16) float resident[];
   __shared__ Shared shared;
   const RowCluster cluster;
   const std::int64_t row = blockIdx.x / cluster.size();
   const std::int64_t token = block.first_token + row;
   Acc* const logits = static_cast<Acc*>(block.data) + row * block.row_stride;
   T* const gradient = reinterpret_cast<T*>(logits);
-  std::int64_t begin, end;
-  slice_of(block.cols, cluster.rank(), cluster.size(), begin, end);
+  const Slice slice = slice_of(block.cols, cluster);
 
   const std::int64_t target = call.states[token].target;
   if (target < 0) {  // of the whole cluster: nothing of the row is looked at
-    zero_slice(gradient, begin, end);
-    if (cluster.rank() == 0 && threadIdx.x == 0) {
-      store_no_target(call, token, call.states[token]);
-      call.gradients[token].is_active = 0;
-    }
+    zero_slice(gradient, slice);
     return;
   }
-  auto* const resident = reinterpret_cast<Acc*>(resident_bytes);
+  TokenGradient factors;
+  if (threadIdx.x == 0) factors = call.gradients[token];
   const auto map = map_of<Acc, kFull>(call, temperature_of(call, token));
-  const auto stats = read_slice<Acc, kFull, kResident>(call, logits, begin, end,
-                                                       target - call.shard_begin, map, resident);
-  finish_row(call, token, stats, cluster, shared);
-  const Coefficients<Acc> c(shared.gradient);
-  if (cluster.rank() == 0 && threadIdx.x == 0) call.gradients[token] = shared.gradient;
-  if (shared.gradient.is_active == 0) {
-    zero_slice(gradient, begin, end);
-  } else if (kResident) {
-    write_resident<Acc, T, kFull>(call, resident, gradient, begin, end, c, map);
+  ColumnStats<Acc, kFull> stats;
+  if constexpr (kResident) {
+    load_slice(logits, slice, resident);
+    wait_for_copies();
+    stats = sum_slice<Acc, kFull>(call, slice, target - call.shard_begin, map,
+                                  [&](std::int64_t j, float(&z)[kCount]) {
+                                    *reinterpret_cast<float4*>(z) = *reinterpret_cast<float4*>(
+                                        resident + (j - slice.begin));
+                                  });
   } else {
-    write_streaming<Acc, T, kFull>(call, logits, gradient, end, c, map);
+    stats = sum_slice<Acc, kFull>(call, slice, target - call.shard_begin, map,
+                                  [&](std::int64_t j, Acc(&z)[kCount]) {
+                                    for (int i = 0; i < kCount; ++i) {
+                                      z[i] = j + i < slice.end ? logits[j + i] : Acc(0);
+                                    }
+                                  });
+  }
+  finish_row(call, token, stats, cluster, factors, shared);
+  const Coefficients<Acc> c(shared.gradient);
+  if (cluster.rank() == 0 && threadIdx.x == kThreads - 1) call.gradients[token] = shared.gradient;
+  if (shared.gradient.is_active == 0) {
+    zero_slice(gradient, slice);
+  } else if constexpr (kResident) {
+    write_resident<T, kFull>(call, resident, gradient, slice, c, map);
+  } else {
+    write_streaming<Acc, T, kFull>(call, logits, gradient, slice.end, c, map);
   }
   cluster.wait();  // no block leaves while another one reads its statistics
 }
@@ -217,12 +247,12 @@ struct RowShape {
   int resident_bytes = 0;
 };
 
-RowShape row_shape(std::int64_t cols, int acc_size, const RowDevice& device) {
+RowShape row_shape(std::int64_t cols, const RowDevice& device) {
   const std::int64_t room = device.shared_bytes - static_cast<int>(sizeof(Shared)) - 1024;
   const int most = device.has_clusters ? kMaxCluster : 1;
   for (int size = 1; size <= most; size *= 2) {
-    const std::int64_t bytes = ((cols + size - 1) / size + 7) / 8 * 8 * acc_size;
-    const bool fits = bytes <= (size == most ? room : (kSliceBytes < room ? kSliceBytes : room));
+    const std::int64_t bytes = ((cols + size - 1) / size + 7) / 8 * 8 * 4;
+    const bool fits = bytes <= (size == most || kSliceBytes > room ? room : kSliceBytes);
     if (fits) return {size, static_cast<int>(bytes)};
   }
   return {};
@@ -232,6 +262,8 @@ template <typename Kernel>
 void launch(Kernel kernel, const Call& call, const LogitBlock& logits, const RowShape& shape,
             cudaStream_t stream) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.resident_bytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                       cudaSharedmemCarveoutMaxShared);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(logits.rows * shape.cluster));
   config.blockDim = dim3(kThreads);
@@ -247,17 +279,20 @@ void launch(Kernel kernel, const Call& call, const LogitBlock& logits, const Row
   cudaLaunchKernelEx(&config, kernel, call, logits);
 }
 
-template <typename Acc, typename T>
+template <typename T>
 void launch_typed(const Call& call, const LogitBlock& logits, const RowShape& shape,
                   cudaStream_t stream) {
+  using Acc = AccOf<T>;
   const bool full = needs_full(call);
-  if (shape.resident_bytes > 0) {
-    launch(full ? fused_rows<Acc, T, true, true> : fused_rows<Acc, T, false, true>, call, logits,
-           shape, stream);
-  } else {
-    launch(full ? fused_rows<Acc, T, true, false> : fused_rows<Acc, T, false, false>, call, logits,
-           shape, stream);
+  if constexpr (sizeof(Acc) == 4) {
+    if (shape.resident_bytes > 0) {
+      launch(full ? fused_rows<Acc, T, true, true> : fused_rows<Acc, T, false, true>, call, logits,
+             shape, stream);
+      return;
+    }
   }
+  launch(full ? fused_rows<Acc, T, true, false> : fused_rows<Acc, T, false, false>, call, logits,
+         RowShape{}, stream);
 }
 
 }  // namespace
@@ -267,7 +302,6 @@ RowDevice row_device() {
   int index = 0;
   int major = 0;
   cudaGetDevice(&index);
-  cudaDeviceGetAttribute(&device.num_sms, cudaDevAttrMultiProcessorCount, index);
   cudaDeviceGetAttribute(&device.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
   cudaFuncAttributes code = {};
@@ -280,10 +314,9 @@ RowDevice row_device() {
 void launch_fused_rows(const Call& call, const LogitBlock& logits, const RowDevice& device,
                        cudaStream_t stream) {
   if (logits.rows <= 0) return;
-  const RowShape shape = row_shape(logits.cols, call.is_f64 ? 8 : 4, device);
+  const RowShape shape = row_shape(logits.cols, device);
   visit_dtype(call.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    launch_typed<AccOf<T>, T>(call, logits, shape, stream);
+    launch_typed<typename decltype(type)::type>(call, logits, shape, stream);
   });
 }
 

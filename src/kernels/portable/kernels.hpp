@@ -92,7 +92,6 @@ struct GradientBlock {
 
 // What the kernel over whole rows may use of a device.
 struct RowDevice {
-  int num_sms = 1;
   int shared_bytes = 48 << 10;  // the most that one block may ask for
   bool has_clusters = false;    // of blocks that read each other's shared memory
 };
@@ -106,14 +105,18 @@ void launch_gradient_scale(const Call& call, cudaStream_t stream);    // -> tota
 void launch_combine(const Call& call, std::int64_t first, std::int64_t count, cudaStream_t stream);
 void launch_coefficients(const Call& call, std::int64_t first, std::int64_t count,
                          cudaStream_t stream);
+// The part of the coefficients that is known before the statistics are.
+void launch_token_factors(const Call& call, std::int64_t first, std::int64_t count,
+                          cudaStream_t stream);
 void launch_reduce_loss(const Call& call, cudaStream_t stream);
 void launch_export_stats(const Call& call, std::int64_t first, std::int64_t count, RowStats* to,
                          cudaStream_t stream);
 void launch_merge_stats(const Call& call, std::int64_t first, std::int64_t count,
                         const RowStats* gathered, int num_shards, cudaStream_t stream);
 
-// fused_rows.cu: whole rows of logits -> statistics, per-token results and the gradient in place of
-// the logits, in one pass where a row fits into the shared memory of up to eight blocks.
+// fused_rows.cu: whole rows of logits -> states.stats, gradients (whose factors are there) and the
+// gradient in place of the logits, in one pass where a row fits into the shared memory of up to
+// eight blocks.
 void launch_fused_rows(const Call& call, const LogitBlock& logits, const RowDevice& device,
                        cudaStream_t stream);
 

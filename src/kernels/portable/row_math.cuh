@@ -115,23 +115,27 @@ struct ColumnStats {
 };
 
 // Sums the statistics of the lanes of a warp; every lane gets the same. A lane without columns
-// gives RowStats{}.
-static __device__ __noinline__ RowStats merge_lanes(RowStats s) {
+// gives RowStats{}. Without kFull the fields beyond max, others and target are left alone.
+template <bool kFull>
+__device__ inline RowStats merge_lanes(RowStats s) {
   double max = s.max;
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
     const double other = from_lane_xor(max, mask);
     if (other > max) max = other;
   }
   const double d = s.max - max;
-  const double moved = s.others == 0.0 ? s.entropy : s.entropy + s.others * d;
-  s.entropy = rescale(moved, d);
+  if (kFull) {
+    const double moved = s.others == 0.0 ? s.entropy : s.entropy + s.others * d;
+    s.entropy = rescale(moved, d);
+  }
   s.others = rescale(s.others, d);
   s.max = max;
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
     s.others += from_lane_xor(s.others, mask);
+    s.target += from_lane_xor(s.target, mask);
+    if (!kFull) continue;
     s.entropy += from_lane_xor(s.entropy, mask);
     s.weighted += from_lane_xor(s.weighted, mask);
-    s.target += from_lane_xor(s.target, mask);
     s.target_slope += from_lane_xor(s.target_slope, mask);
     const double best = from_lane_xor(s.best, mask);
     const std::int64_t index = from_lane_xor(static_cast<long long>(s.best_index), mask);
@@ -144,8 +148,8 @@ static __device__ __noinline__ RowStats merge_lanes(RowStats s) {
   return s;
 }
 
-// The same of one thread each, with few exponentials in double: all lanes are brought to the warp's
-// maximum in the accumulation type first.
+// The same of one thread's columns each. Exponentials and, of the plain pass, sums over the lanes
+// are in the accumulation type: a warp's share of a row is 32 numbers of a thread's each.
 template <typename Acc, bool kFull>
 __device__ inline RowStats merge_columns(ColumnStats<Acc, kFull> c) {
   Acc max = c.max;
@@ -156,14 +160,23 @@ __device__ inline RowStats merge_columns(ColumnStats<Acc, kFull> c) {
   c.raise(max);
   RowStats s;
   s.max = max;
+  if (!kFull) {
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+      c.others += from_lane_xor(c.others, mask);
+      c.target += from_lane_xor(c.target, mask);
+    }
+    s.others = c.others;
+    s.target = c.target;
+    return s;
+  }
   s.others = c.others;
+  s.target = c.target;
   s.entropy = c.entropy;
   s.weighted = c.weighted;
-  s.target = c.target;
   s.target_slope = c.target_slope;
   s.best = c.best;
   s.best_index = c.best_index;
-  return merge_lanes(s);
+  return merge_lanes<kFull>(s);
 }
 
 // Shared memory of a block's sum.
@@ -178,11 +191,18 @@ __device__ inline RowStats merge_block(const ColumnStats<Acc, kFull>& c, StatsSc
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int num_warps = static_cast<int>(blockDim.x) / kWarp;
-  if (lane == 0) scratch.warp[warp] = mine;
+  if (lane == 0) {
+    if (kFull) {
+      scratch.warp[warp] = mine;
+    } else {
+      scratch.warp[warp].max = mine.max;
+      scratch.warp[warp].others = mine.others;
+      scratch.warp[warp].target = mine.target;
+    }
+  }
   __syncthreads();
-  RowStats sum;
-  if (warp == 0) sum = merge_lanes(lane < num_warps ? scratch.warp[lane] : RowStats{});
-  return sum;
+  if (warp != 0) return RowStats{};
+  return merge_lanes<kFull>(lane < num_warps ? scratch.warp[lane] : RowStats{});
 }
 
 // A token's coefficients in the accumulation type.

@@ -10,21 +10,27 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <typename Acc, bool kFull>
+// kRowThreads threads a row: a warp where rows are short, so that a row's sum is the warp's, or the
+// block. Several warps of a block then have rows of their own.
+template <typename Acc, bool kFull, int kRowThreads>
 __global__ void __launch_bounds__(kThreads)
     row_stats(const __grid_constant__ Call call, LogitBlock block, bool is_first) {
   __shared__ StatsScratch scratch;
-  const std::int64_t token = block.first_token + blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x) % kRowThreads;
+  const std::int64_t row_index =
+      blockIdx.x * std::int64_t{kThreads / kRowThreads} + threadIdx.x / kRowThreads;
+  if (row_index >= block.rows) return;  // a whole warp of a block of several rows
+  const std::int64_t token = block.first_token + row_index;
   TokenState& state = call.states[token];
-  if (state.target < 0) return;
+  if (state.target < 0) return;  // likewise
   constexpr int kCount = Piece<Acc>::kCount;
-  const Acc* row = static_cast<const Acc*>(block.data) + blockIdx.x * block.row_stride;
+  const Acc* row = static_cast<const Acc*>(block.data) + row_index * block.row_stride;
   const auto map = map_of<Acc, kFull>(call, temperature_of(call, token));
   const auto* weights = static_cast<const Acc*>(call.class_weight);
   const std::int64_t target_col = state.target - call.shard_begin;
   ColumnStats<Acc, kFull> stats;
-#pragma unroll 2
-  for (std::int64_t j = kCount * threadIdx.x; j < block.cols; j += kCount * kThreads) {
+#pragma unroll 4
+  for (std::int64_t j = kCount * thread; j < block.cols; j += kCount * kRowThreads) {
     Acc u[kCount];
     const int count = block.cols - j < kCount ? static_cast<int>(block.cols - j) : kCount;
     Piece<Acc> z;
@@ -38,12 +44,14 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kCount; ++i) {
       if (i < count) z.value[i] = map.with_bias(z.value[i], col + i);
       u[i] = map.u(z.value[i]);
-      if (i < count && col + i == target_col) stats.target_slope = map.slope(z.value[i]);
+      if (kFull && i < count && col + i == target_col) stats.target_slope = map.slope(z.value[i]);
     }
     stats.add(u, count, col, target_col, weights, call.wants_best);
   }
-  const RowStats sum = merge_block(stats, scratch);
-  if (threadIdx.x != 0) return;
+  RowStats sum = kRowThreads == kWarp ? merge_columns(stats) : merge_block(stats, scratch);
+  if (thread != 0) return;
+  const std::int64_t behind = block.first_col + block.cols;
+  if (!kFull && target_col >= block.first_col && target_col < behind) sum.target_slope = 1.0;
   RowStats all = is_first ? RowStats{} : state.stats;
   merge(all, sum);
   state.stats = all;
@@ -89,11 +97,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <typename Acc>
+// Rows up to this many logits are a warp's.
+constexpr std::int64_t kWarpCols = 8192;
+
+template <typename Acc, bool kFull>
 void launch_stats_typed(const Call& call, const LogitBlock& logits, bool is_first,
                         cudaStream_t stream) {
-  const auto kernel = needs_full(call) ? row_stats<Acc, true> : row_stats<Acc, false>;
-  kernel<<<static_cast<unsigned>(logits.rows), kThreads, 0, stream>>>(call, logits, is_first);
+  if (logits.cols <= kWarpCols) {
+    const unsigned blocks = blocks_for(logits.rows, kThreads / kWarp);
+    row_stats<Acc, kFull, kWarp><<<blocks, kThreads, 0, stream>>>(call, logits, is_first);
+  } else {
+    const auto blocks = static_cast<unsigned>(logits.rows);
+    row_stats<Acc, kFull, kThreads><<<blocks, kThreads, 0, stream>>>(call, logits, is_first);
+  }
+}
+
+template <typename Acc>
+void launch_stats_of(const Call& call, const LogitBlock& logits, bool is_first,
+                     cudaStream_t stream) {
+  if (needs_full(call)) {
+    launch_stats_typed<Acc, true>(call, logits, is_first, stream);
+  } else {
+    launch_stats_typed<Acc, false>(call, logits, is_first, stream);
+  }
 }
 
 }  // namespace
@@ -102,9 +128,9 @@ void launch_row_stats(const Call& call, const LogitBlock& logits, bool is_first,
                       cudaStream_t stream) {
   if (logits.rows <= 0) return;
   if (call.is_f64) {
-    launch_stats_typed<double>(call, logits, is_first, stream);
+    launch_stats_of<double>(call, logits, is_first, stream);
   } else {
-    launch_stats_typed<float>(call, logits, is_first, stream);
+    launch_stats_of<float>(call, logits, is_first, stream);
   }
 }
 

@@ -24,7 +24,10 @@ struct TokenState {
 struct TokenGradient {
   RowGradient row;
   double max = 0.0;
-  double inverse_temperature = 1.0;
+  // What gradient_of_row is given, known before the statistics are.
+  double factor = 0.0;
+  double entropy_factor = 0.0;
+  double class_weight = 1.0;
   std::int64_t target = -1;    // a row of the local head, -1: another shard's
   std::int64_t is_active = 0;  // 0: the gradient is zero, whatever the logits are
 };

@@ -83,25 +83,29 @@ static __device__ __noinline__ void store_token(const Call& call, std::int64_t t
   }
 }
 
-static __device__ __noinline__ TokenGradient gradient_of_token(const Call& call, std::int64_t token,
-                                                  const TokenState& state) {
+// The part of a token's gradient that does not depend on its logits.
+__device__ inline TokenGradient factors_of_token(const Call& call, std::int64_t token,
+                                                 std::int64_t target) {
   TokenGradient g;
-  if (state.target < 0) return g;
+  if (target < 0) return g;
   const double temperature = temperature_of(call, token);
-  g.row = gradient_of_row(state.stats, loss_params(call), class_weight_of(call, state.target),
-                          upstream_of(call, token), grad_entropy_of(call, token), temperature);
-  g.max = state.stats.max;
-  g.inverse_temperature = 1.0 / temperature;
-  if (call.scales_gradient) {
-    const double power = call.totals->gradient_scale;
-    for (double* part : {&g.row.a, &g.row.q, &g.row.h, &g.row.t}) *part *= power;
-  }
+  const double power = call.scales_gradient ? call.totals->gradient_scale : 1.0;
+  g.factor = upstream_of(call, token) / temperature * power;
+  g.entropy_factor = grad_entropy_of(call, token) / temperature * power;
+  g.class_weight = class_weight_of(call, target);
+  const std::int64_t local = target - call.shard_begin;
+  if (local >= 0 && local < call.vocab) g.target = local;
+  return g;
+}
+
+// The rest of it, from the token's statistics.
+__device__ inline void add_statistics(const RowStats& stats, const LossParams& params,
+                                      TokenGradient& g) {
+  g.row = gradient_of_row(stats, params, g.class_weight, g.factor, g.entropy_factor);
+  g.max = stats.max;
   // A gradient that is zero throughout is zero by selection, never by multiplying with what the
   // row's logits hold. NaN coefficients are not zero and stay.
   g.is_active = !(g.row.a == 0 && g.row.q == 0 && g.row.h == 0 && g.row.t == 0);
-  const std::int64_t local = state.target - call.shard_begin;
-  if (local >= 0 && local < call.vocab) g.target = local;
-  return g;
 }
 
 }  // namespace flce::cuda

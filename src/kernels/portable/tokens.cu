@@ -161,7 +161,17 @@ __global__ void coefficients(const __grid_constant__ Call call, std::int64_t fir
                              std::int64_t count) {
   const std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
   if (i >= count) return;
-  call.gradients[first + i] = gradient_of_token(call, first + i, call.states[first + i]);
+  const TokenState& state = call.states[first + i];
+  TokenGradient g = factors_of_token(call, first + i, state.target);
+  if (state.target >= 0) add_statistics(state.stats, loss_params(call), g);
+  call.gradients[first + i] = g;
+}
+
+__global__ void token_factors(const __grid_constant__ Call call, std::int64_t first,
+                              std::int64_t count) {
+  const std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+  if (i >= count) return;
+  call.gradients[first + i] = factors_of_token(call, first + i, call.states[first + i].target);
 }
 
 __global__ void __launch_bounds__(kOneBlock) reduce_loss(const __grid_constant__ Call call) {
@@ -237,6 +247,12 @@ void launch_coefficients(const Call& call, std::int64_t first, std::int64_t coun
                          cudaStream_t stream) {
   if (count <= 0) return;
   coefficients<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(call, first, count);
+}
+
+void launch_token_factors(const Call& call, std::int64_t first, std::int64_t count,
+                          cudaStream_t stream) {
+  if (count <= 0) return;
+  token_factors<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(call, first, count);
 }
 
 void launch_reduce_loss(const Call& call, cudaStream_t stream) {
