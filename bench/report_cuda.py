@@ -217,11 +217,10 @@ def limits_section(rows):
         predicted = row["predicted_peak_bytes"]
         lines.append([shape_text(row), row["method"], row["chunk"] if fits else "-",
                       gigabytes(predicted), gigabytes(row["peak_bytes"]),
-                      ms(row["median_ms"]), number(row["ratio"]),
-                      row.get("refused") or "fits"])
+                      ms(row["median_ms"]), row.get("refused") or "fits"])
     return lines and ("Long batches, bf16:\n\n" +
                       table(["N×H×V", "method", "chunk", "planned peak", "measured peak",
-                             "median ms", "of the usual floor", ""], lines))
+                             "median ms", ""], lines))
 
 
 def small_section(rows):

@@ -103,10 +103,11 @@ bench_cuda_all() {
   card_step "f32 by tf32 products" f32 "n$llama" f32 tf32 \
     --methods naive,fused,recompute,forward --rounds 7
   card_step "Qwen3 with 131072 tokens" limits --preset qwen3-8b --tokens 131072 --dtype bf16 \
-    --methods fused,naive,naive-eager --chunk-sizes 1024 --rounds 3 --no-error
+    --methods fused,naive,naive-eager --chunk-sizes 1024 --rounds 3 --no-error \
+    --no-floor
   for tokens in 65536 81920; do
     card_step "Llama-3 with $tokens tokens" limits --preset llama3-8b --tokens "$tokens" \
-      --dtype bf16 --methods fused,naive,naive-eager --rounds 3 --no-error
+      --dtype bf16 --methods fused,naive,naive-eager --rounds 3 --no-error --no-floor
   done
 }
 

@@ -181,6 +181,7 @@ TEST_F(CliBench, RefusesWrongOptions) {
   expect_refused("bench n8_h4_v9 --csv - --json -", {"stdout"});
   expect_refused("bench n8_h4_v9 --device cpu --set sweep", {"--set", "cuda"});
   expect_refused("bench n8_h4_v9 --device cpu --warm-seconds 1", {"--warm-seconds", "--warmup"});
+  expect_refused("bench n8_h4_v9 --device cpu --no-floor", {"--no-floor", "cuda"});
   expect_refused("bench n8_h4_v9 --set other", {"other", "headline", "sweep"});
   expect_refused("bench n8_h4_v9 --append", {"--append", "--csv FILE"});
   expect_refused("bench n8_h4_v9 --preset gpt2", {"--preset gpt2", "768", "leave out"});

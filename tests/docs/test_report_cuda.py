@@ -136,8 +136,8 @@ class ReportCuda(unittest.TestCase):
         self.write("small", [row("naive", shape=gpt2, pays="no", median_ms=0.5, extra_bytes=2e8),
                              row("fused", shape=gpt2, pays="no", median_ms=0.6, extra_bytes=2e8)])
         text = self.text()
-        self.assertIn("| 131072×4096×151936 | naive-eager | - | 400.00 GB | - | - | - | needs 400 "
-                      "GB, has 150 |", text)
+        self.assertIn("| 131072×4096×151936 | naive-eager | - | 400.00 GB | - | - | needs 400 GB, "
+                      "has 150 |", text)
         self.assertIn("verdict on fusing: **it does not pay**", text)
         self.assertIn("`fused` takes 1.200 of the time of `naive`", text)
 

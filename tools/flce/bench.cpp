@@ -63,6 +63,7 @@ struct BenchOptions {
   std::string data_kind = "random";
   bool no_rss = false;
   bool no_error = false;
+  bool no_floor = false;
   std::optional<double> warm_seconds;
   std::optional<std::string> set;
   bool append = false;
@@ -117,6 +118,7 @@ BenchSettings settings_of(const BenchOptions& options) {
   settings.warm_seconds = options.warm_seconds.value_or(settings.warm_seconds);
   settings.measure_rss = !options.no_rss;
   settings.measure_error = !options.no_error;
+  settings.measure_floor = !options.no_floor;
   return settings;
 }
 
@@ -132,14 +134,15 @@ std::vector<Json> rows_of(const BenchOptions& options, const BenchResult& result
 
 void check_device_options(const BenchOptions& options, const BenchSettings& settings) {
   if (is_cuda(settings)) return;
-  for (const auto& [is_given, name] :
-       {std::pair{options.warm_seconds.has_value(), "--warm-seconds"},
-        {options.set.has_value(), "--set"}}) {
+  const std::pair<bool, const char*> given[] = {
+      {options.warm_seconds.has_value(), "--warm-seconds"},
+      {options.no_floor, "--no-floor"},
+      {options.set.has_value(), "--set"}};
+  for (const auto& [is_given, name] : given) {
     if (!is_given) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is for --device cuda, and this runs on the CPU; leave it out, or "
-                            "give --warmup ROUNDS for a longer warm-up",
-                            name));
+                fmt::format("{} is for --device cuda, and this runs on the CPU; leave it out{}",
+                            name, options.warm_seconds ? ", or give --warmup ROUNDS" : ""));
   }
 }
 
@@ -243,6 +246,8 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
       ->capture_default_str();
   command.add_flag("--no-rss", options.no_rss, "Do not measure the resident set");
   command.add_flag("--no-error", options.no_error, "Do not measure errors");
+  command.add_flag("--no-floor", options.no_floor,
+                   "Do not time the bare products, whose candidates take long to try for large N");
 }
 
 void add_output_options(CLI::App& command, BenchOptions& options) {

@@ -130,6 +130,7 @@ void CudaBench::measure_memory(const Inputs& inputs) {
 }
 
 std::unique_ptr<FloorProducts> CudaBench::make_floor(const Inputs& inputs) {
+  if (!settings_.measure_floor) return nullptr;
   try {
     return std::make_unique<FloorProducts>(inputs.hidden, inputs.weight,
                                            settings_.text.request.allow_tf32);

@@ -45,6 +45,7 @@ struct BenchSettings {
   std::optional<ModelShape> model;  // CUDA: for the verdict
   bool measure_rss = true;
   bool measure_error = true;
+  bool measure_floor = true;  // CUDA: the bare products
 };
 
 // One line of the table. Negative numbers mean "not measured".

@@ -25,8 +25,8 @@ PlanRequest request_of(const BenchSettings& settings, const BenchMethod& method,
   return request;
 }
 
-MethodReport report_of(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
-  const Plan report = plan_report(problem, caps, request);
+// `report` was made for `request`.
+const MethodReport& line_of(const Plan& report, const PlanRequest& request) {
   // Where nothing serves, the first method's line says why.
   const Method method = request.method != Method::kAuto  ? request.method
                         : report.method != Method::kAuto ? report.method
@@ -37,7 +37,8 @@ MethodReport report_of(const Problem& problem, const DeviceCaps& caps, const Pla
 Variant plan_variant(const BenchSettings& settings, const BenchMethod& method, std::int64_t chunk) {
   const Problem problem = problem_of_method(settings, method);
   const PlanRequest request = request_of(settings, method, chunk);
-  const MethodReport report = report_of(problem, settings.caps, request);
+  const Plan whole = plan_report(problem, settings.caps, request);
+  const MethodReport& report = line_of(whole, request);
   Variant variant;
   BenchRow& row = variant.row;
   row.asked = method;
@@ -51,7 +52,7 @@ Variant plan_variant(const BenchSettings& settings, const BenchMethod& method, s
   row.refused = report.refusal.data();
   row.runnable = row.refused.empty() && !report.planned_only;
   if (row.runnable) variant.plan = plan(problem, settings.caps, request);
-  row.route = variant.plan.route;
+  row.route = whole.route;
   return variant;
 }
 
@@ -90,8 +91,8 @@ std::vector<Variant> plan_variants(const BenchSettings& settings) {
 
 MethodReport variant_report(const BenchSettings& settings, const DeviceCaps& caps,
                             const BenchRow& row) {
-  return report_of(problem_of_method(settings, row.asked), caps,
-                   request_of(settings, row.asked, row.chunk));
+  const PlanRequest request = request_of(settings, row.asked, row.chunk);
+  return line_of(plan_report(problem_of_method(settings, row.asked), caps, request), request);
 }
 
 }  // namespace flce::cli

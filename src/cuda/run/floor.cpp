@@ -18,6 +18,7 @@ namespace {
 // What cuBLASLt gives for many shapes.
 constexpr int kMostCandidates = 32;
 constexpr int kFloorRounds = 7;
+constexpr double kNearBest = 1.15;
 
 // Device memory of a measurement.
 class Block {
@@ -81,6 +82,20 @@ std::vector<double> time_candidates(const Gemm& gemm, const std::vector<Candidat
   return medians;
 }
 
+// The fastest of them. Two rounds tell which are far from it, so that a large problem's many
+// candidates do not take a minute.
+Candidate fastest_of(const Gemm& gemm, const std::vector<Candidate>& candidates) {
+  const std::vector<double> first = time_candidates(gemm, candidates, 1);
+  const double limit = kNearBest * *std::min_element(first.begin(), first.end());
+  std::vector<Candidate> near;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (first[i] <= limit) near.push_back(candidates[i]);
+  }
+  const std::vector<double> seconds = time_candidates(gemm, near, kFloorRounds);
+  const auto best = std::min_element(seconds.begin(), seconds.end()) - seconds.begin();
+  return near[static_cast<std::size_t>(best)];
+}
+
 struct Sizes3 {
   std::int64_t tokens;
   std::int64_t hidden;
@@ -141,10 +156,8 @@ class Floor final : public CudaFloor {
       const std::vector<Candidate> candidates = candidates_of(gemms_[i], kMostCandidates);
       // The first product's results are the others' operands.
       run_gemm(gemms_[i], candidates.front(), nullptr);
-      const std::vector<double> seconds = time_candidates(gemms_[i], candidates, kFloorRounds);
-      const auto best = std::min_element(seconds.begin(), seconds.end()) - seconds.begin();
       chosen_[0][i] = candidates.front();
-      chosen_[1][i] = candidates[static_cast<std::size_t>(best)];
+      chosen_[1][i] = fastest_of(gemms_[i], candidates);
     }
   }
 
