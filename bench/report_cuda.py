@@ -84,7 +84,9 @@ def ms(value):
 
 
 def gigabytes(value, digits=2):
-    return "-" if value is None else f"{value / 1e9:.{digits}f} GB"
+    if value is None:
+        return "-"
+    return f"{value / 1e6:.1f} MB" if value < 1e8 else f"{value / 1e9:.{digits}f} GB"
 
 
 def error(value):
