@@ -240,10 +240,11 @@ void print_summary(const RunOptions& run_options, const Step& step, const Output
       document["tensors"].push_back(tensor.name);
     write_out(document.dump(2) + "\n");
   } else if (!run_options.quiet) {
-    write_out(fmt::format(
-        "{}, chunk {} ({} chunks): {} {:.8g}, extra memory {} ({} bytes), {}\n",
-        name_of(plan.method), plan.chunk, plan.num_chunks, is_vector ? "sum of losses" : "loss",
-        loss, format_bytes(plan.extra_bytes), plan.extra_bytes, format_seconds(step.seconds())));
+    write_out(
+        fmt::format("{}, chunk {} ({} chunks), {}: {} {:.8g}, extra memory {} ({} bytes), {}\n",
+                    name_of(plan.method), plan.chunk, plan.num_chunks, device_text(plan.caps),
+                    is_vector ? "sum of losses" : "loss", loss, format_bytes(plan.extra_bytes),
+                    plan.extra_bytes, format_seconds(step.seconds())));
   }
 }
 

@@ -34,8 +34,8 @@ DeviceCaps caps_of_choice(const DeviceChoice& choice) {
 }
 
 std::string device_text(const DeviceCaps& caps) {
-  return caps.kind == DeviceKind::kCpu ? fmt::format("{} threads", caps.num_threads)
-                                       : std::string(caps.name.data());
+  if (caps.kind == DeviceKind::kCuda) return caps.name.data();
+  return fmt::format("{} thread{}", caps.num_threads, caps.num_threads == 1 ? "" : "s");
 }
 
 int threads_of_choice(const DeviceChoice& choice) {
