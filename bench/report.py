@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables from bench/results/cpu/*.csv, in docs/measured.md between its two markers.
+"""Tables from bench/results, in docs/measured.md between markers: the CPU's and the cards'.
 
 usage: report.py [--root DIR]             writes the tables into docs/measured.md
        report.py [--root DIR] --check     exit code 1 if they are not up to date
        report.py --print FILE.csv         one file's tables on standard output
 
-The marked part begins with a line '<!-- generated: cpu ... -->' and ends with
-'<!-- end generated -->'.
+A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
+report_cuda.py makes) and ends with '<!-- end generated -->'.
 """
 import argparse
 import glob
@@ -18,9 +18,9 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import report_cuda  # noqa: E402
 import results  # noqa: E402
 
-MARKED = re.compile(r"(<!-- generated: cpu[^\n]*-->\n).*?(<!-- end generated -->)", re.S)
 OURS = "flce-fused"
 SHARE_TARGET = 0.85  # of the peak of the path in use
 SERIES = (("scale_n", "tokens", "N"), ("scale_v", "vocab", "V"), ("scale_h", "hidden", "H"))
@@ -209,16 +209,22 @@ def generated(root):
     return "\n\n".join(sections) or "No results yet; `./dev bench cpu` makes them."
 
 
+def marked(word):
+    return re.compile(rf"(<!-- generated: {word}[^\n]*-->\n).*?(<!-- end generated -->)", re.S)
+
+
 def update(root, check):
     path = os.path.join(root, "docs", "measured.md")
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    body = "\n" + generated(root) + "\n\n"
-    new, count = MARKED.subn(lambda match: match[1] + body + match[2], text)
-    if count != 1:
-        return f"{path}: {count} parts marked '<!-- generated: cpu ... -->', 1 expected"
+    new = text
+    for word, body in (("cpu", generated(root)), ("cuda", report_cuda.generated(root))):
+        part = f"\n{body}\n\n"
+        new, count = marked(word).subn(lambda match, part=part: match[1] + part + match[2], new)
+        if count != 1:
+            return f"{path}: {count} parts marked '<!-- generated: {word} ... -->', 1 expected"
     if check and new != text:
-        return f"{path}: the tables are not those of bench/results/cpu; run bench/report.py"
+        return f"{path}: the tables are not those of bench/results; run bench/report.py"
     if new != text:
         with open(path, "w", encoding="utf-8") as file:
             file.write(new)

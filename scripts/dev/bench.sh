@@ -2,10 +2,15 @@
 # Sourced by ./dev: `bench cpu` times ours against other libraries and writes the tables from it.
 
 bench_usage='bench: usage: ./dev bench cpu [--quick] [--torch] [--no-kernels]
-                  ./dev bench cpu --bundle DIR'
+                  ./dev bench cpu --bundle DIR
+                  ./dev bench cuda [--quick] [--out DIR] [--flce PATH]'
 
 bench() {
   local quick='' torch='' kernels=1 bundle=''
+  if [[ ${1:-} == cuda ]]; then
+    bench_cuda "${@:2}"
+    return
+  fi
   [[ ${1:-} == cpu ]] || die "$bench_usage"
   shift
   while (($#)); do

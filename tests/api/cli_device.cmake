@@ -7,7 +7,8 @@ flce_add_test(test_cli_device
 
 # The doors on a card; without one the program says so and ends with 77.
 add_executable(test_cuda_doors
-  ${CMAKE_CURRENT_LIST_DIR}/test_cuda_c_abi.cpp ${CMAKE_CURRENT_LIST_DIR}/test_cuda_cli.cpp)
+  ${CMAKE_CURRENT_LIST_DIR}/test_cuda_bench.cpp ${CMAKE_CURRENT_LIST_DIR}/test_cuda_c_abi.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/test_cuda_cli.cpp)
 target_link_libraries(test_cuda_doors PRIVATE
   flce_options flce flce_io nlohmann_json::nlohmann_json GTest::gtest)
 add_test(NAME gpu_doors COMMAND test_cuda_doors --gtest_brief=1)

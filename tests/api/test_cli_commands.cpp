@@ -92,7 +92,8 @@ const char* const kBenchColumns[] = {
 
 TEST_F(CliBench, WritesCsvJsonAndSvg) {
   const std::string out = fine(
-      "bench n64_h16_v500 f32 mean --methods naive,chunked,fused,recompute,naive-eager "
+      "bench --device cpu n64_h16_v500 f32 mean --methods "
+      "naive,chunked,fused,recompute,naive-eager "
       "--chunks 1,2,4,64 --rounds 2 --csv o.csv --json o.json --svg m.svg --svg-time t.svg");
   EXPECT_TRUE(contains(out, "GFLOP/s")) << out;
   EXPECT_TRUE(contains(out, "measured peak")) << out;
@@ -128,9 +129,10 @@ TEST_F(CliBench, WritesCsvJsonAndSvg) {
 }
 
 TEST_F(CliBench, TakesSizesFromOptionsAndPrintsRows) {
-  const Json rows = Json::parse(
-      fine("bench --tokens 40 --hidden 8 --vocab 300 --dtype bf16 --methods fused,chunked-eager "
-           "--chunk-sizes 10,40,99 --rounds 1 --no-rss --json"));
+  const Json rows =
+      Json::parse(fine("bench --device cpu --tokens 40 --hidden 8 --vocab 300 --dtype bf16 "
+                       "--methods fused,chunked-eager "
+                       "--chunk-sizes 10,40,99 --rounds 1 --no-rss --json"));
   ASSERT_EQ(rows.size(), 4U);  // a chunk of 99 is one of 40
   for (const Json& row : rows) {
     EXPECT_EQ(row["tokens"], 40);
@@ -141,14 +143,15 @@ TEST_F(CliBench, TakesSizesFromOptionsAndPrintsRows) {
     EXPECT_TRUE(row["ratio_to_naive"].is_null());
   }
   const std::string csv =
-      fine("bench n9_h4_v20 --rounds 1 --no-rss --no-error --methods fused --csv -");
+      fine("bench --device cpu n9_h4_v20 --rounds 1 --no-rss --no-error --methods fused --csv -");
   EXPECT_EQ(csv.rfind("problem,method,", 0), 0U) << csv;
   EXPECT_EQ(split(csv, '\n').size(), 2U) << csv;
 }
 
 TEST_F(CliBench, EagerVariantsWithOptionsArePredictedOnly) {
-  const Json rows = Json::parse(
-      fine("bench n40_h8_v300 f32 softcap=5 --methods naive-eager --rounds 1 --no-rss --json"));
+  const Json rows =
+      Json::parse(fine("bench --device cpu n40_h8_v300 f32 softcap=5 --methods naive-eager "
+                       "--rounds 1 --no-rss --json"));
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0]["predicted_bytes"], 40 * 300 * 12);
   EXPECT_TRUE(rows[0]["median_ms"].is_null());
@@ -157,24 +160,80 @@ TEST_F(CliBench, EagerVariantsWithOptionsArePredictedOnly) {
 
 TEST_F(CliBench, SamplesTokensOfLargeProblemsAndShowsRefusals) {
   const std::string out =
-      fine("bench n600_h32_v40000 bf16 mean --methods fused --rounds 1 --no-rss");
+      fine("bench --device cpu n600_h32_v40000 bf16 mean --methods fused --rounds 1 --no-rss");
   EXPECT_TRUE(contains(out, "of 600 tokens")) << out;
   EXPECT_FALSE(contains(out, "600 of 600")) << out;
-  const std::string refused =
-      fine("bench n8_h4_v9 f32 none entropy grad_entropy --methods fused,recompute --rounds 1");
+  const std::string refused = fine(
+      "bench --device cpu n8_h4_v9 f32 none entropy grad_entropy --methods fused,recompute "
+      "--rounds 1");
   EXPECT_TRUE(contains(refused, "fused refused: ")) << refused;
 }
 
 TEST_F(CliBench, RefusesWrongOptions) {
   expect_refused("bench n8_h4_v9 --methods magic", {"magic", "fused"});
   expect_refused("bench n8_h4_v9 --chunks 0", {"chunks"});
-  expect_refused("bench n8_h4_v9 --rounds 0", {"rounds"});
+  expect_refused("bench n8_h4_v9 --rounds -1", {"rounds"});
   expect_refused("bench n8_h4", {"n8_h4"});
   expect_refused("bench n8_h4_v9 --tokens 7", {"--tokens 7", "8", "leave out"});
   expect_refused("bench n8_h4_v9 bf16 --dtype f32", {"--dtype f32", "bf16"});
   expect_refused("bench --chunks 2 --chunk-sizes 4", {"--chunks", "--chunk-sizes"});
   expect_refused("bench --json n8_h4_v9", {"--json n8_h4_v9", ".json"});
   expect_refused("bench n8_h4_v9 --csv - --json -", {"stdout"});
+  expect_refused("bench n8_h4_v9 --device cpu --set sweep", {"--set", "cuda"});
+  expect_refused("bench n8_h4_v9 --device cpu --warm-seconds 1", {"--warm-seconds", "--warmup"});
+  expect_refused("bench n8_h4_v9 --device cpu --no-floor", {"--no-floor", "cuda"});
+  expect_refused("bench n8_h4_v9 --set other", {"other", "headline", "sweep"});
+  expect_refused("bench n8_h4_v9 --append", {"--append", "--csv FILE"});
+  expect_refused("bench n8_h4_v9 --preset gpt2", {"--preset gpt2", "768", "leave out"});
+  expect_refused("bench --preset gpt9", {"gpt9", "qwen3-8b"});
+  write_file("other.csv", "a,b\n1,2\n");
+  expect_refused("bench n8_h4_v9 --csv other.csv --append", {"other.csv", "'a,b'"});
+}
+
+TEST_F(CliBench, AppendsRowsToAFile) {
+  const std::string bench =
+      "bench --device cpu n8_h4_v9 --no-rss --no-error --csv o.csv --rounds 1";
+  fine(bench + " --append --methods fused");
+  fine(bench + " --append --methods naive,chunked");
+  const std::vector<std::string> lines = split(read_file(path("o.csv")), '\n');
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0].rfind("problem,method,", 0), 0U);
+  EXPECT_TRUE(contains(lines[1], ",fused,")) << lines[1];
+  EXPECT_TRUE(contains(lines[3], ",chunked,")) << lines[3];
+  fine(bench + " --methods naive");
+  EXPECT_EQ(split(read_file(path("o.csv")), '\n').size(), 2U);
+}
+
+TEST_F(CliBench, ForwardIsTheLossAloneAndLigerAChunk) {
+  const Json rows = Json::parse(
+      fine("bench --device cpu n64_h8_v300 --methods naive,forward,fused-liger --chunk-sizes 32 "
+           "--rounds 1 --no-rss --json"));
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[1]["method"], "forward");
+  EXPECT_EQ(rows[1]["gemms"], 1);
+  EXPECT_EQ(rows[1]["extra_bytes"], rows[1]["predicted_bytes"]);
+  EXPECT_EQ(rows[1]["peak_bytes"], rows[1]["predicted_peak_bytes"]);
+  EXPECT_TRUE(rows[1]["err_grad_weight"].is_null());
+  EXPECT_LT(rows[1]["err_loss"].get<double>(), 1e-5);
+  EXPECT_EQ(rows[2]["method"], "fused-liger");
+  EXPECT_EQ(rows[2]["chunk"], 2);  // next_pow2(64 / ceil(300 / 8))
+}
+
+TEST_F(CliBench, WithoutRoundsMemoryAndErrorsAreMeasured) {
+  const Json rows = Json::parse(fine("bench --device cpu n8_h4_v9 --rounds 0 --no-rss --json"));
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_TRUE(rows[2]["median_ms"].is_null());
+  EXPECT_EQ(rows[2]["extra_bytes"], rows[2]["predicted_bytes"]);
+  EXPECT_LT(rows[2]["err_grad_hidden"].get<double>(), 1e-5);
+}
+
+TEST_F(CliBench, APresetGivesTheSizes) {
+  const Json rows = Json::parse(
+      fine("bench --device cpu --preset smollm2-135m --tokens 2 --methods fused --rounds 1 "
+           "--no-rss --no-error --json"));
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0]["hidden"], 576);
+  EXPECT_EQ(rows[0]["vocab"], 49152);
 }
 
 class CliTrain : public Folder {

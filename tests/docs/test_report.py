@@ -14,7 +14,8 @@ import report  # noqa: E402
 import results  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
-        "<!-- end generated -->\n\nafter\n")
+        "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
+        "<!-- end generated -->\n\nend\n")
 
 
 def row(**changes):
@@ -58,7 +59,8 @@ class Report(unittest.TestCase):
         self.assertIsNone(report.update(self.root, check=True))
         text = self.read()
         self.assertTrue(text.startswith("# Page\n\nbefore\n"))
-        self.assertTrue(text.endswith("<!-- end generated -->\n\nafter\n"))
+        self.assertIn("<!-- end generated -->\n\nafter\n", text)
+        self.assertTrue(text.endswith("<!-- end generated -->\n\nend\n"))
         self.assertNotIn("old", text)
         self.assertIn("| 512×256×8192 | f32 | avx2 | 2 | 89 % | openblas | 1.031 |", text)
         results.store(self.csv, [row(median_ms=61.0)])
@@ -67,6 +69,7 @@ class Report(unittest.TestCase):
     def test_without_results_the_page_says_so(self):
         self.assertIsNone(report.update(self.root, check=False))
         self.assertIn("No results yet", self.read())
+        self.assertIn("No figures of a card are here yet", self.read())
 
     def test_a_page_without_markers_is_a_fault(self):
         self.write("# Page\n")

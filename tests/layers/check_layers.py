@@ -72,8 +72,8 @@ THIRD_PARTY = {
 
 # What counts as "the system": C++ headers have no dot and no slash; these are the C ones.
 C_HEADERS = set("""assert.h complex.h ctype.h errno.h fcntl.h fenv.h float.h inttypes.h limits.h
-math.h pthread.h sched.h signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h
-stdio.h stdlib.h stdnoreturn.h string.h threads.h time.h unistd.h""".split())
+math.h pthread.h sched.h signal.h spawn.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h
+stdint.h stdio.h stdlib.h stdnoreturn.h string.h threads.h time.h unistd.h""".split())
 PORTABLE_C = {"stddef.h", "stdint.h"}  # all that the public headers need
 
 FORBIDDEN_CALLS = re.compile(

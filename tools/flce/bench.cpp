@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// `flce bench`: the methods side by side on one problem. Bytes predicted and measured, times of
-// interleaved rounds and their share of the measured peak, errors against float64; as a table, CSV,
-// JSON and SVG plots.
+// `flce bench`: the methods side by side on one problem and device. Bytes predicted and measured,
+// times of interleaved rounds beside what the device can do, errors against float64; as a table,
+// CSV, JSON and SVG plots.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bench_csv.hpp"
+#include "bench_cuda.hpp"
+#include "bench_cuda_report.hpp"
 #include "bench_input.hpp"
 #include "bench_measure.hpp"
 #include "bench_report.hpp"
@@ -30,12 +36,18 @@ constexpr const char* kFooter =
     "  flce bench n4096_h256_v32000 f32 mean --chunks 1,2,4,8,16,32 --svg memory.svg\n"
     "  flce bench --tokens 2048 --methods fused --chunk-sizes 128,256,512 --svg-time time.svg\n"
     "  flce bench n1024_h512_v32000 f32 --methods naive,fused,naive-eager,chunked-eager --json\n"
+    "  flce bench --device cuda --preset llama3-8b --tokens 16384 --dtype bf16 --csv h200.csv\n"
     "--chunks counts chunks, --chunk-sizes the token rows of one. naive-eager and chunked-eager "
     "are\n"
     "what common PyTorch code keeps and rounds; with options of the loss they are predicted only.\n"
-    "Each method's resident set is measured in a process of its own. Times are of interleaved\n"
-    "rounds after a warm-up, on random data; the peak is measured in the same rounds.\n"
+    "forward is the loss alone; fused-liger is fused with the chunk of the published rule. On the\n"
+    "CPU each method's resident set is measured in a process of its own. Times are of interleaved\n"
+    "rounds after a warm-up, on random data. On a card the three bare products are timed in every\n"
+    "round, and memory is what was allocated there; --device auto takes a card where there is "
+    "one.\n"
     "Exit code: 0 fine, 2 wrong usage or input.";
+
+using Json = nlohmann::ordered_json;
 
 // As a file name it means stdout.
 constexpr const char* kStdout = "-";
@@ -51,6 +63,10 @@ struct BenchOptions {
   std::string data_kind = "random";
   bool no_rss = false;
   bool no_error = false;
+  bool no_floor = false;
+  std::optional<double> warm_seconds;
+  std::optional<std::string> set;
+  bool append = false;
   std::string csv;
   std::string json;
   std::string svg;
@@ -58,19 +74,12 @@ struct BenchOptions {
   DeviceChoice device;
 };
 
-std::vector<Method> methods_of(const BenchOptions& options, const PlanRequest& request) {
-  std::vector<Method> methods;
-  for (const std::string& name : options.methods) {
-    const Method method = method_of(name);
-    if (method == Method::kAuto) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "--methods auto: name the methods to compare, such as naive,fused");
-    }
-    methods.push_back(method);
-  }
+std::vector<BenchMethod> methods_of(const BenchOptions& options, const PlanRequest& request) {
+  std::vector<BenchMethod> methods;
+  for (const std::string& name : options.methods) methods.push_back(bench_method_of(name));
   if (!methods.empty()) return methods;
-  if (request.method != Method::kAuto) return {request.method};
-  return {Method::kNaive, Method::kChunked, Method::kFused, Method::kRecompute};
+  if (request.method != Method::kAuto) return {{request.method}};
+  return {{Method::kNaive}, {Method::kChunked}, {Method::kFused}, {Method::kRecompute}};
 }
 
 // What a plot needs to show a curve: 1, 2, 4, ..., at most seven numbers of chunks.
@@ -105,13 +114,52 @@ BenchSettings settings_of(const BenchOptions& options) {
   settings.data = options.data;
   settings.data.kind = data_kind_of(options.data_kind);
   settings.caps = caps_of_choice(options.device);
+  settings.model = model_of(options.problem);
+  settings.warm_seconds = options.warm_seconds.value_or(settings.warm_seconds);
   settings.measure_rss = !options.no_rss;
   settings.measure_error = !options.no_error;
+  settings.measure_floor = !options.no_floor;
   return settings;
 }
 
+bool is_cuda(const BenchSettings& settings) { return settings.caps.kind == DeviceKind::kCuda; }
+
+std::string set_of(const BenchOptions& options) { return options.set.value_or("headline"); }
+
+std::vector<Json> rows_of(const BenchOptions& options, const BenchResult& result,
+                          const Machine& machine) {
+  if (machine.card.empty()) return bench_rows(result, machine);
+  return cuda_rows(result, machine, set_of(options));
+}
+
+void check_device_options(const BenchOptions& options, const BenchSettings& settings) {
+  if (is_cuda(settings)) return;
+  const std::pair<bool, const char*> given[] = {
+      {options.warm_seconds.has_value(), "--warm-seconds"},
+      {options.no_floor, "--no-floor"},
+      {options.set.has_value(), "--set"}};
+  for (const auto& [is_given, name] : given) {
+    if (!is_given) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is for --device cuda, and this runs on the CPU; leave it out{}",
+                            name, options.warm_seconds ? ", or give --warmup ROUNDS" : ""));
+  }
+}
+
+void check_append(const BenchOptions& options, const BenchSettings& settings) {
+  if (!options.append) return;
+  if (options.csv.empty() || options.csv == kStdout) {
+    throw Error(ErrorCode::kInvalidArgument, "--append needs a file to append to: --csv FILE");
+  }
+  BenchResult any;
+  any.rows.emplace_back();
+  Machine machine;
+  if (is_cuda(settings)) machine.card = "any";
+  csv_appended(options.csv, rows_of(options, any, machine));
+}
+
 // Before the work, not after it.
-void check_outputs(const BenchOptions& options) {
+void check_outputs(const BenchOptions& options, const BenchSettings& settings) {
   const std::string& json = options.json;
   const bool looks_right = json.empty() || json == kStdout || json.find('.') != std::string::npos;
   if (!looks_right) {
@@ -129,37 +177,50 @@ void check_outputs(const BenchOptions& options) {
   if (options.csv != kStdout) require_writable("--csv", options.csv);
   require_writable("--svg", options.svg);
   require_writable("--svg-time", options.svg_time);
+  check_device_options(options, settings);
+  check_append(options, settings);
 }
 
-int bench(const BenchOptions& options) {
-  const BenchSettings settings = settings_of(options);
-  check_outputs(options);
-  Progress progress("bench");
-  const BenchResult result =
-      run_bench(settings, [&](std::int64_t done, std::int64_t all, const std::string& what) {
-        progress.update(done + 1, all, what);
-      });
-  progress.clear();
-  const Machine machine = machine_facts(settings.caps);
+void write_results(const BenchOptions& options, const BenchResult& result, const Machine& machine) {
   const bool is_quiet = options.json == kStdout || options.csv == kStdout;
-  if (!is_quiet) write_out(bench_table(result, machine));
+  if (!is_quiet) {
+    write_out(machine.card.empty() ? bench_table(result, machine) : cuda_table(result, machine));
+  }
   const auto write = [&](const std::string& path, const auto& make_text) {
     if (path.empty()) return;
     if (path == kStdout) return write_out(make_text());
     io::write_text_atomic(path, make_text());
     if (!is_quiet) write_out(fmt::format("wrote {}\n", path));
   };
-  write(options.csv, [&] { return bench_csv(result, machine); });
-  write(options.json, [&] { return bench_json(result, machine).dump(2) + "\n"; });
+  const std::vector<Json> rows = rows_of(options, result, machine);
+  write(options.csv,
+        [&] { return options.append ? csv_appended(options.csv, rows) : csv_of(rows); });
+  write(options.json, [&] { return Json(rows).dump(2) + "\n"; });
   write(options.svg, [&] { return memory_svg(result, machine); });
   write(options.svg_time, [&] { return time_svg(result, machine); });
+}
+
+int bench(const BenchOptions& options) {
+  const BenchSettings settings = settings_of(options);
+  check_outputs(options, settings);
+  Progress progress("bench");
+  const auto run = is_cuda(settings) ? run_cuda_bench : run_bench;
+  const BenchResult result =
+      run(settings, [&](std::int64_t done, std::int64_t all, const std::string& what) {
+        progress.update(done + 1, all, what);
+      });
+  progress.clear();
+  Machine machine = machine_facts(settings.caps);
+  machine.card = result.card.name;
+  write_results(options, result, machine);
   return 0;
 }
 
 void add_measure_options(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--methods", options.methods,
-                  "Such as naive,chunked,fused,recompute,naive-eager,chunked-eager")
+                  "Such as naive,chunked,fused,recompute,forward,naive-eager,chunked-eager,"
+                  "fused-liger")
       ->delimiter(',');
   CLI::Option* chunks =
       command.add_option("--chunks", options.chunks, "Numbers of chunks, such as 1,2,4,8")
@@ -170,21 +231,30 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
       ->delimiter(',')
       ->check(more_than_zero())
       ->excludes(chunks);
-  command.add_option("--rounds", options.rounds, "Timed rounds")
-      ->check(CLI::Range(1, 100000))
+  command.add_option("--rounds", options.rounds, "Timed rounds; 0: memory and errors only")
+      ->check(CLI::Range(0, 100000))
       ->capture_default_str();
   command.add_option("--warmup", options.warmup, "Rounds before them")
       ->check(CLI::Range(0, 100000))
       ->capture_default_str();
+  command
+      .add_option("--warm-seconds", options.warm_seconds,
+                  "On a card: products before the rounds, for a cold one flatters (default: 3)")
+      ->check(CLI::Range(0.0, 600.0));
   command.add_option("--seed", options.data.seed, "Seed of the random data")->capture_default_str();
   command.add_option("--data", options.data_kind, fmt::format("One of {}", kDataKindNames))
       ->capture_default_str();
   command.add_flag("--no-rss", options.no_rss, "Do not measure the resident set");
   command.add_flag("--no-error", options.no_error, "Do not measure errors");
+  command.add_flag("--no-floor", options.no_floor,
+                   "Do not time the bare products, whose candidates take long to try for large N");
 }
 
 void add_output_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--csv", options.csv, "Write a CSV file ('-': print it)")->type_name("FILE");
+  command.add_flag("--append", options.append, "Keep the rows that the CSV file has");
+  command.add_option("--set", options.set, "On a card: what the rows are for (default: headline)")
+      ->check(CLI::IsMember({"headline", "sweep"}));
   command
       .add_option("--json", options.json, "Write a JSON file; without FILE, print a list of rows")
       ->expected(0, 1)

@@ -29,6 +29,8 @@ bool is_dtype(const std::string& word) {
   return std::find(kDtypes.begin(), kDtypes.end(), word) != kDtypes.end();
 }
 
+bool is_softcap(const std::string& word) { return word.rfind("softcap=", 0) == 0; }
+
 template <typename Value>
 void require_same(const char* option, const std::optional<Value>& given, const Value& text) {
   if (!given || *given == text) return;
@@ -50,16 +52,29 @@ void add_bench_problem(CLI::App& app, BenchProblem& problem) {
   app.add_option("--dtype", problem.dtype, "f32, bf16, f16 or f64 of hidden and weight")
       ->check(CLI::IsMember(std::vector<std::string>(kDtypes.begin(), kDtypes.end())))
       ->type_name("DTYPE");
+  app.add_option("--preset", problem.preset,
+                 "A model whose hidden size, vocabulary and softcap are meant, such as qwen3-8b")
+      ->type_name("NAME");
+}
+
+std::optional<ModelShape> model_of(const BenchProblem& problem) {
+  if (!problem.preset) return std::nullopt;
+  return model_preset(*problem.preset);
 }
 
 ProblemText problem_text_of(const BenchProblem& problem) {
   // A text in quotes is one argument, without quotes it is several.
   std::istringstream stream(joined(problem.words, " "));
   std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+  const std::optional<ModelShape> model = model_of(problem);
   if (std::none_of(words.begin(), words.end(), is_sizes)) {
+    const std::int64_t hidden = problem.hidden.value_or(model ? model->hidden : kHidden);
+    const std::int64_t vocab = problem.vocab.value_or(model ? model->vocab : kVocab);
     words.insert(words.begin(),
-                 fmt::format("n{}_h{}_v{}", problem.tokens.value_or(kTokens),
-                             problem.hidden.value_or(kHidden), problem.vocab.value_or(kVocab)));
+                 fmt::format("n{}_h{}_v{}", problem.tokens.value_or(kTokens), hidden, vocab));
+  }
+  if (model && model->softcap > 0.0 && std::none_of(words.begin(), words.end(), is_softcap)) {
+    words.push_back(fmt::format("softcap={}", model->softcap));
   }
   if (std::none_of(words.begin(), words.end(), is_dtype)) {
     words.push_back(problem.dtype.value_or("f32"));
@@ -68,6 +83,12 @@ ProblemText problem_text_of(const BenchProblem& problem) {
   require_same("--tokens", problem.tokens, text.problem.tokens);
   require_same("--hidden", problem.hidden, text.problem.hidden);
   require_same("--vocab", problem.vocab, text.problem.vocab);
+  if (model) {
+    const std::string preset = "--preset " + *problem.preset + ", hidden";
+    require_same(preset.c_str(), std::optional(model->hidden), text.problem.hidden);
+    const std::string vocab = "--preset " + *problem.preset + ", vocab";
+    require_same(vocab.c_str(), std::optional(model->vocab), text.problem.vocab);
+  }
   require_same("--dtype", problem.dtype, std::string(name_of(text.problem.dtype)));
   return text;
 }

@@ -62,7 +62,7 @@ Json row_values(const BenchResult& result, const BenchRow& row, const Machine& m
   const Problem& p = result.problem;
   Json values;
   values["problem"] = format_problem(p);
-  values["method"] = name_of(row.method);
+  values["method"] = row.asked.name();
   values["chunk"] = row.chunk;
   values["num_chunks"] = row.num_chunks;
   values["tokens"] = p.tokens;
@@ -73,20 +73,6 @@ Json row_values(const BenchResult& result, const BenchRow& row, const Machine& m
   add_measured(values, result, row);
   add_machine(values, result, machine);
   return values;
-}
-
-// Quotes where a comma or a quote would break the line.
-std::string csv_field(const Json& value) {
-  if (value.is_null()) return "";
-  if (!value.is_string()) return value.dump();
-  const auto text = value.get<std::string>();
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
 }
 
 std::string or_dash(bool known, const std::string& text) { return known ? text : "-"; }
@@ -102,7 +88,7 @@ std::vector<std::string> table_cells(const BenchResult& result, const BenchRow& 
   const bool timed = !row.seconds.empty();
   const double ratio = result.ratio_to_naive(row);
   const double share = result.share_of_peak(row);
-  return {name_of(row.method),
+  return {row.asked.name(),
           std::to_string(row.chunk),
           std::to_string(row.num_chunks),
           format_bytes(row.predicted_bytes),
@@ -142,7 +128,7 @@ std::string bench_table(const BenchResult& result, const Machine& machine) {
     if (row.refused.empty()) {
       table.add(table_cells(result, row));
     } else {
-      refusals += fmt::format("{} refused: {}\n", name_of(row.method), row.refused);
+      refusals += fmt::format("{} refused: {}\n", row.asked.name(), row.refused);
     }
   }
   std::string text =
@@ -165,25 +151,8 @@ std::string bench_table(const BenchResult& result, const Machine& machine) {
   return text + "\n";
 }
 
-std::string bench_csv(const BenchResult& result, const Machine& machine) {
-  std::string header;
-  std::string lines;
-  for (const BenchRow& row : result.rows) {
-    std::string line;
-    header.clear();
-    const Json values = row_values(result, row, machine);
-    for (const auto& [key, value] : values.items()) {
-      header += (header.empty() ? "" : ",") + key;
-      if (!line.empty()) line += ',';
-      line += csv_field(value);
-    }
-    lines += line + "\n";
-  }
-  return header + "\n" + lines;
-}
-
-Json bench_json(const BenchResult& result, const Machine& machine) {
-  Json rows = Json::array();
+std::vector<Json> bench_rows(const BenchResult& result, const Machine& machine) {
+  std::vector<Json> rows;
   for (const BenchRow& row : result.rows) rows.push_back(row_values(result, row, machine));
   return rows;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of `flce bench` as a table, CSV and JSON. Columns are named as the library names
-// things, and mean the same in all three.
+// The results of `flce bench` on the CPU as a table and as rows for CSV and JSON. Columns are named
+// as the library names things, and mean the same in all three. A card's: bench_cuda_report.hpp.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "bench_measure.hpp"
 
@@ -16,13 +17,13 @@ struct Machine {
   std::string isa;        // that the library chose
   int threads = 1;
   std::string version;
+  std::string card;  // "NVIDIA H200"; empty: the CPU did it
   std::string date;  // UTC, "2026-01-31T12:00:00Z"
 };
 Machine machine_facts(const DeviceCaps& caps);
 
 std::string bench_table(const BenchResult& result, const Machine& machine);
-std::string bench_csv(const BenchResult& result, const Machine& machine);
-// A list of rows with the columns of the CSV file.
-nlohmann::ordered_json bench_json(const BenchResult& result, const Machine& machine);
+// One for each line of the table: what CSV and JSON files hold.
+std::vector<nlohmann::ordered_json> bench_rows(const BenchResult& result, const Machine& machine);
 
 }  // namespace flce::cli

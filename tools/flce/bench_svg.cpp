@@ -18,8 +18,10 @@ struct Colors {
 };
 
 // Colours that stay apart for colour-blind readers (Okabe and Ito), lighter for dark pages.
-Colors colors_of(Method method) {
-  switch (method) {
+Colors colors_of(const BenchMethod& asked) {
+  if (asked.is_liger) return {"#56b4e9", "#a6d8f5"};
+  if (asked.is_forward) return {"#b8860b", "#e0c050"};
+  switch (asked.method) {
     case Method::kNaive:
       return {"#000000", "#f0f0f0"};
     case Method::kChunked:
@@ -42,12 +44,13 @@ std::vector<PlotLine> lines_of(const BenchResult& result, const Place& place) {
   std::vector<PlotLine> lines;
   for (const BenchRow& row : result.rows) {
     if (!row.refused.empty()) continue;
-    const std::string name = name_of(row.method);
+    const std::string name = row.asked.name();
     auto found = std::find_if(lines.begin(), lines.end(),
                               [&](const PlotLine& line) { return line.name == name; });
     if (found == lines.end()) {
-      const Colors colors = colors_of(row.method);
-      const bool is_whole = row.method == Method::kNaive || row.method == Method::kNaiveEager;
+      const Colors colors = colors_of(row.asked);
+      const Method method = row.asked.method;
+      const bool is_whole = method == Method::kNaive || method == Method::kNaiveEager;
       found = lines.insert(lines.end(), {name, colors.light, colors.dark, {}, {}, is_whole});
     }
     place(row, *found);
@@ -62,6 +65,9 @@ std::vector<PlotLine> lines_of(const BenchResult& result, const Place& place) {
 }
 
 std::string footer_of(const Machine& machine) {
+  if (!machine.card.empty()) {
+    return fmt::format("{}, flce {}, {}", machine.card, machine.version, machine.date);
+  }
   return fmt::format("{}, {}, {} threads, flce {}, {}", machine.cpu_model, machine.isa,
                      machine.threads, machine.version, machine.date);
 }

@@ -11,45 +11,69 @@ Dtype or_else(Dtype dtype, Dtype otherwise) { return dtype == Dtype::kNone ? oth
 
 }  // namespace
 
-OutputTensors::OutputTensors(const Problem& p) {
+std::vector<OutputShape> output_shapes(const Problem& p) {
   const Dtype real = result_dtype(p.dtype);
   const std::int64_t losses = p.options.reduction == Reduction::kNone ? p.tokens : 1;
   const Wants& wants = p.wants;
-  add_vector("loss", &Outputs::loss, real, losses);
-  if (wants.lse) add_vector("lse", &Outputs::lse, real, p.tokens);
-  if (wants.logprob) add_vector("logprob", &Outputs::logprob, real, p.tokens);
-  if (wants.entropy) add_vector("entropy", &Outputs::entropy, real, p.tokens);
-  if (wants.z_loss) add_vector("z_loss", &Outputs::z_loss, real, losses);
-  if (wants.argmax) add_vector("argmax", &Outputs::argmax, Dtype::kI64, p.tokens);
-  if (wants.num_correct) add_vector("num_correct", &Outputs::num_correct, Dtype::kI64, 1);
-  if (wants.num_valid) add_vector("num_valid", &Outputs::num_valid, Dtype::kI64, 1);
-  if (wants.topk > 0) {
-    add_matrix("topk_logprob", &Outputs::topk_logprob, real, p.tokens, wants.topk);
-    add_matrix("topk_index", &Outputs::topk_index, Dtype::kI64, p.tokens, wants.topk);
-  }
-  if (wants.grad_hidden) {
-    add_matrix("grad_hidden", &Outputs::grad_hidden, p.dtype, p.tokens, p.hidden);
-  }
-  if (wants.grad_weight) {
-    add_matrix("grad_weight", &Outputs::grad_weight, or_else(p.grad_weight_dtype, p.dtype), p.vocab,
-               p.hidden);
-  }
-  if (wants.grad_bias) {
-    add_vector("grad_bias", &Outputs::grad_bias, or_else(p.grad_bias_dtype, p.bias_dtype), p.vocab);
+  std::vector<OutputShape> shapes;
+  const auto vector = [&](bool wanted, std::string_view name, VectorView Outputs::*view,
+                          Dtype dtype, std::int64_t size) {
+    if (wanted) shapes.push_back({name, view, nullptr, dtype, size, 1});
+  };
+  const auto matrix = [&](bool wanted, std::string_view name, MatrixView Outputs::*view,
+                          Dtype dtype, std::int64_t rows, std::int64_t cols) {
+    if (wanted) shapes.push_back({name, nullptr, view, dtype, rows, cols});
+  };
+  vector(true, "loss", &Outputs::loss, real, losses);
+  vector(wants.lse, "lse", &Outputs::lse, real, p.tokens);
+  vector(wants.logprob, "logprob", &Outputs::logprob, real, p.tokens);
+  vector(wants.entropy, "entropy", &Outputs::entropy, real, p.tokens);
+  vector(wants.z_loss, "z_loss", &Outputs::z_loss, real, losses);
+  vector(wants.argmax, "argmax", &Outputs::argmax, Dtype::kI64, p.tokens);
+  vector(wants.num_correct, "num_correct", &Outputs::num_correct, Dtype::kI64, 1);
+  vector(wants.num_valid, "num_valid", &Outputs::num_valid, Dtype::kI64, 1);
+  matrix(wants.topk > 0, "topk_logprob", &Outputs::topk_logprob, real, p.tokens, wants.topk);
+  matrix(wants.topk > 0, "topk_index", &Outputs::topk_index, Dtype::kI64, p.tokens, wants.topk);
+  matrix(wants.grad_hidden, "grad_hidden", &Outputs::grad_hidden, p.dtype, p.tokens, p.hidden);
+  matrix(wants.grad_weight, "grad_weight", &Outputs::grad_weight,
+         or_else(p.grad_weight_dtype, p.dtype), p.vocab, p.hidden);
+  vector(wants.grad_bias, "grad_bias", &Outputs::grad_bias,
+         or_else(p.grad_bias_dtype, p.bias_dtype), p.vocab);
+  return shapes;
+}
+
+void set_view(const OutputShape& shape, void* data, Outputs& outputs) {
+  if (shape.vector != nullptr) {
+    outputs.*shape.vector = {data, shape.rows, 1, shape.dtype};
+  } else {
+    outputs.*shape.matrix = {data, shape.rows, shape.cols, shape.cols, 1, shape.dtype};
   }
 }
 
-void OutputTensors::add_vector(std::string_view name, VectorView Outputs::*view, Dtype dtype,
-                               std::int64_t size) {
-  named_.push_back({name, std::make_unique<io::Tensor>(std::string(name), dtype, io::Shape{size})});
-  views_.*view = io::as_vector(*named_.back().tensor);
+Outputs wanted_of(const Problem& problem, Outputs outputs) {
+  if (!problem.wants.grad_hidden) outputs.grad_hidden = {};
+  if (!problem.wants.grad_weight) outputs.grad_weight = {};
+  if (!problem.wants.grad_bias) outputs.grad_bias = {};
+  return outputs;
 }
 
-void OutputTensors::add_matrix(std::string_view name, MatrixView Outputs::*view, Dtype dtype,
-                               std::int64_t rows, std::int64_t cols) {
-  named_.push_back(
-      {name, std::make_unique<io::Tensor>(std::string(name), dtype, io::Shape{rows, cols})});
-  views_.*view = io::as_matrix(*named_.back().tensor);
+std::uint64_t output_bytes(const Problem& problem) {
+  std::int64_t bytes = 0;
+  for (const OutputShape& shape : output_shapes(problem)) {
+    bytes += shape.rows * shape.cols * size_of(shape.dtype);
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+OutputTensors::OutputTensors(const Problem& problem) {
+  for (const OutputShape& shape : output_shapes(problem)) {
+    const bool is_vector = shape.vector != nullptr;
+    named_.push_back(
+        {shape.name, std::make_unique<io::Tensor>(
+                         std::string(shape.name), shape.dtype,
+                         is_vector ? io::Shape{shape.rows} : io::Shape{shape.rows, shape.cols})});
+    set_view(shape, named_.back().tensor->data(), views_);
+  }
 }
 
 io::Tensor* OutputTensors::find(std::string_view name) const noexcept {

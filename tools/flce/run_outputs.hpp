@@ -3,6 +3,7 @@
 // command that calls the library.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -12,10 +13,27 @@
 
 namespace flce::cli {
 
+// One result that a problem asks for. A vector has one column.
+struct OutputShape {
+  std::string_view name;
+  VectorView Outputs::*vector = nullptr;  // one of the two
+  MatrixView Outputs::*matrix = nullptr;
+  Dtype dtype = Dtype::kNone;
+  std::int64_t rows = 0;
+  std::int64_t cols = 1;
+};
+// Sizes, dtypes and wants of `problem` count; its optional dtypes may be kNone for "the default".
+std::vector<OutputShape> output_shapes(const Problem& problem);
+// Lets the view that `shape` is about look at `data`, dense.
+void set_view(const OutputShape& shape, void* data, Outputs& outputs);
+
+// Without the gradients that `problem` does not want.
+Outputs wanted_of(const Problem& problem, Outputs outputs);
+std::uint64_t output_bytes(const Problem& problem);
+
 // Results named as the library names them: "loss", "grad_hidden", "topk_index", ...
 class OutputTensors {
  public:
-  // Sizes, dtypes and wants of `problem` count; its optional dtypes may be kNone for "the default".
   explicit OutputTensors(const Problem& problem);
 
   const Outputs& views() const noexcept { return views_; }
@@ -28,10 +46,6 @@ class OutputTensors {
     std::string_view name;
     std::unique_ptr<io::Tensor> tensor;
   };
-  void add_vector(std::string_view name, VectorView Outputs::*view, Dtype dtype, std::int64_t size);
-  void add_matrix(std::string_view name, MatrixView Outputs::*view, Dtype dtype, std::int64_t rows,
-                  std::int64_t cols);
-
   Outputs views_;
   std::vector<Named> named_;
 };

@@ -20,6 +20,10 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
     return z ^ (z >> 31);
   }
+  // As `count` calls of next() whose numbers nobody wants: several threads share one stream so.
+  void skip(std::int64_t count) {
+    state_ += static_cast<std::uint64_t>(count) * 0x9E3779B97F4A7C15ULL;
+  }
   // In [0, 1).
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
   // In [0, count); count > 0 and far below 2^64, so that the bias of the remainder is nothing.

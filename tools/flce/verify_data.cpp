@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "parallel.hpp"
+#include "random_matrix.hpp"
 #include "train_random.hpp"
 #include "verify_numbers.hpp"
 
@@ -17,17 +19,11 @@ namespace {
 // Streams of random numbers: one for each tensor, so that an option does not move the others.
 enum Stream : std::uint64_t { kHidden = 1, kWeight, kTarget, kAim, kVectors, kStarts };
 
+// Tokens that a thread takes at a time.
+constexpr std::int64_t kTokensAtOnce = 16;
+
 Random stream_of(const DataSettings& settings, Stream stream) {
   return Random(settings.seed * 1'000'003 + stream);
-}
-
-// Sum of four uniform numbers, scaled to standard deviation 1: near enough to a normal one, and
-// 65 million of them take a fraction of a second.
-double quick_normal(Random& random) {
-  const std::uint64_t bits = random.next();
-  const auto part = [&](int at) { return static_cast<double>((bits >> at) & 0xFFFFU); };
-  const double sum = part(0) + part(16) + part(32) + part(48);
-  return (sum * 0x1p-16 - 2.0) * 1.7320508;
 }
 
 template <typename Value>
@@ -40,11 +36,25 @@ void fill(io::Tensor& tensor, Value value) {
 
 }  // namespace
 
+const char* name_of(DataKind kind) noexcept {
+  switch (kind) {
+    case DataKind::kRandom:
+      return "random";
+    case DataKind::kPeaked:
+      return "peaked";
+    case DataKind::kConfident:
+      return "confident";
+    case DataKind::kCommonMean:
+      return "common-mean";
+  }
+  return "";
+}
+
 DataKind data_kind_of(std::string_view name) {
-  if (name == "random") return DataKind::kRandom;
-  if (name == "peaked") return DataKind::kPeaked;
-  if (name == "confident") return DataKind::kConfident;
-  if (name == "common-mean") return DataKind::kCommonMean;
+  for (const DataKind kind :
+       {DataKind::kRandom, DataKind::kPeaked, DataKind::kConfident, DataKind::kCommonMean}) {
+    if (name == name_of(kind)) return kind;
+  }
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("unknown kind of data '{}'; known: {}", name, kDataKindNames));
 }
@@ -81,16 +91,16 @@ void ProblemData::make_matrices(const DataSettings& settings) {
   io::Tensor& weight = add("weight", p.dtype, {p.vocab, p.hidden});
   const double root = std::sqrt(static_cast<double>(std::max<std::int64_t>(p.hidden, 1)));
   const double size = (settings.kind == DataKind::kPeaked ? 8.0 : 1.0) / root;
-  std::vector<double> mean(static_cast<std::size_t>(p.hidden), 0.0);
+  std::vector<double> mean;
   Random random = stream_of(settings, kWeight);
   if (settings.kind == DataKind::kCommonMean) {
+    mean.resize(static_cast<std::size_t>(p.hidden));
     for (double& value : mean) value = 4.0 / root * random.normal();
   }
-  fill(weight, [&](std::int64_t i) { return size * quick_normal(random) + mean[i % p.hidden]; });
-  Random hidden_random = stream_of(settings, kHidden);
-  fill(hidden, [&](std::int64_t) { return quick_normal(hidden_random); });
   inputs_.hidden = io::as_matrix(hidden);
   inputs_.weight = io::as_matrix(weight);
+  fill_normal(inputs_.weight, random, size, mean);
+  fill_normal(inputs_.hidden, stream_of(settings, kHidden), 1.0, {});
 }
 
 void ProblemData::make_targets(const DataSettings& settings) {
@@ -108,23 +118,29 @@ void ProblemData::make_targets(const DataSettings& settings) {
 // Confident data: hidden rows along the weight rows of their targets, 16 to 30 ahead of the rest.
 void ProblemData::aim_at_targets(const DataSettings& settings) {
   if (settings.kind != DataKind::kConfident) return;
-  const Problem& p = problem_;
-  Random random = stream_of(settings, kAim);
   const std::vector<std::int64_t> targets = resolved_targets();
-  for (std::int64_t i = 0; i < p.tokens; ++i) {
-    const double lead = 16.0 + 14.0 * random.uniform();
-    if (targets[i] < 0) continue;
-    const auto weight = [&](std::int64_t k) {
-      return load_number(p.dtype, inputs_.weight.data, targets[i] * p.hidden + k);
-    };
-    double square = 0.0;
-    for (std::int64_t k = 0; k < p.hidden; ++k) square += weight(k) * weight(k);
-    for (std::int64_t k = 0; k < p.hidden; ++k) {
-      const std::int64_t at = i * p.hidden + k;
-      const double noise = 0.1 * load_number(p.dtype, inputs_.hidden.data, at);
-      const double aim = square > 0.0 ? lead * weight(k) / square : 0.0;
-      store_number(p.dtype, inputs_.hidden.data, at, std::clamp(noise + aim, -200.0, 200.0));
+  Random random = stream_of(settings, kAim);
+  std::vector<double> leads(targets.size());
+  for (double& lead : leads) lead = 16.0 + 14.0 * random.uniform();
+  in_parallel(problem_.tokens, kTokensAtOnce, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (targets[i] >= 0) aim_row(i, targets[i], leads[i]);
     }
+  });
+}
+
+void ProblemData::aim_row(std::int64_t token, std::int64_t target, double lead) {
+  const Problem& p = problem_;
+  const auto weight = [&](std::int64_t k) {
+    return load_number(p.dtype, inputs_.weight.data, target * p.hidden + k);
+  };
+  double square = 0.0;
+  for (std::int64_t k = 0; k < p.hidden; ++k) square += weight(k) * weight(k);
+  for (std::int64_t k = 0; k < p.hidden; ++k) {
+    const std::int64_t at = token * p.hidden + k;
+    const double noise = 0.1 * load_number(p.dtype, inputs_.hidden.data, at);
+    const double aim = square > 0.0 ? lead * weight(k) / square : 0.0;
+    store_number(p.dtype, inputs_.hidden.data, at, std::clamp(noise + aim, -200.0, 200.0));
   }
 }
 

@@ -22,6 +22,7 @@ enum class DataKind {
 };
 // Throws Error{kInvalidArgument} that lists the known names.
 DataKind data_kind_of(std::string_view name);
+const char* name_of(DataKind kind) noexcept;
 inline constexpr const char* kDataKindNames = "random, peaked, confident, common-mean";
 
 struct DataSettings {
@@ -54,6 +55,7 @@ class ProblemData {
   void make_matrices(const DataSettings& settings);
   void make_targets(const DataSettings& settings);
   void aim_at_targets(const DataSettings& settings);
+  void aim_row(std::int64_t token, std::int64_t target, double lead);
   void make_vectors(const DataSettings& settings);
   void make_starts(const DataSettings& settings);
   void poison();

@@ -18,13 +18,16 @@ namespace {
 // What cuBLASLt gives for many shapes.
 constexpr int kMostCandidates = 32;
 constexpr int kFloorRounds = 7;
+constexpr double kNearBest = 1.15;
 
 // Device memory of a measurement.
 class Block {
  public:
   explicit Block(std::uint64_t bytes) {
-    require(cudaMalloc(&data_, bytes) == cudaSuccess, ErrorCode::kOutOfBudget,
-            "no memory for {} bytes of a measurement's operands", bytes);
+    const bool is_given = cudaMalloc(&data_, bytes) == cudaSuccess;
+    if (!is_given) cudaGetLastError();  // or the next launch would seem to have failed
+    require(is_given, ErrorCode::kOutOfBudget, "no memory for {} bytes of a measurement's operands",
+            bytes);
   }
   ~Block() { cudaFree(data_); }
   Block(const Block&) = delete;
@@ -77,6 +80,20 @@ std::vector<double> time_candidates(const Gemm& gemm, const std::vector<Candidat
     medians.push_back(all[all.size() / 2]);
   }
   return medians;
+}
+
+// The fastest of them. Two rounds tell which are far from it, so that a large problem's many
+// candidates do not take a minute.
+Candidate fastest_of(const Gemm& gemm, const std::vector<Candidate>& candidates) {
+  const std::vector<double> first = time_candidates(gemm, candidates, 1);
+  const double limit = kNearBest * *std::min_element(first.begin(), first.end());
+  std::vector<Candidate> near;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (first[i] <= limit) near.push_back(candidates[i]);
+  }
+  const std::vector<double> seconds = time_candidates(gemm, near, kFloorRounds);
+  const auto best = std::min_element(seconds.begin(), seconds.end()) - seconds.begin();
+  return near[static_cast<std::size_t>(best)];
 }
 
 struct Sizes3 {
@@ -138,10 +155,8 @@ class Floor final : public CudaFloor {
       const std::vector<Candidate> candidates = candidates_of(gemms_[i], kMostCandidates);
       // The first product's results are the others' operands.
       run_gemm(gemms_[i], candidates.front(), nullptr);
-      const std::vector<double> seconds = time_candidates(gemms_[i], candidates, kFloorRounds);
-      const auto best = std::min_element(seconds.begin(), seconds.end()) - seconds.begin();
       chosen_[0][i] = candidates.front();
-      chosen_[1][i] = candidates[static_cast<std::size_t>(best)];
+      chosen_[1][i] = fastest_of(gemms_[i], candidates);
     }
   }
 
