@@ -128,6 +128,11 @@ struct Plan {
 // kUnsupported when the asked-for method refuses (with its reason), kOutOfBudget when nothing fits.
 FLCE_API Plan plan(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request = {});
 
+// Which of cuBLASLt's candidates the plan's products take, as tiles and clusters, or its first one
+// where none was measured to be better; empty for devices without routes. `flce tune` measures
+// them.
+FLCE_API std::string describe_products(const Plan& plan);
+
 // As plan, but for a table of what each method would need: refusals, also of the requested method
 // and of the budget, stand in `methods`, and Plan::method is kAuto when nothing serves.
 FLCE_API Plan plan_report(const Problem& problem, const DeviceCaps& caps,

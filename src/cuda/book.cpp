@@ -72,7 +72,8 @@ void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Ledger&
   }
   ledger.save(Slot::kReduction, kTotalsBytes);
   if (p.wants.any_gradient()) {
-    ledger.book(Slot::kCoefficients, bytes_of(p.tokens, 1, sizeof(TokenGradient)));
+    ledger.book(Slot::kCoefficients,
+                saturating_add(bytes_of(p.tokens, 1, sizeof(TokenGradient)), kGradientScaleBytes));
   }
   if (p.has_bias()) ledger.book(Slot::kBias, bytes_of(p.vocab, 1, s.acc_size));
   if (p.has_class_weight()) ledger.book(Slot::kClassWeight, bytes_of(p.vocab, 1, s.acc_size));

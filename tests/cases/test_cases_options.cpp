@@ -75,7 +75,9 @@ TEST(Cases, C077_Bias) {
     c.wants.grad_bias = true;
     const Results results = run_with(c, method);
     EXPECT_TRUE(all_near(results.loss, {0.9162907}, 1e-6));
-    EXPECT_TRUE(all_near(results.grad_bias, {0.1, 0.2, 0.3, -0.6}, 1e-6));
+    // On a card it is the sum of the gradients that the products see, which are rounded.
+    EXPECT_TRUE(
+        all_near(results.grad_bias, {0.1, 0.2, 0.3, -0.6}, on_cuda() ? digits(dtype) : 1e-6));
     EXPECT_TRUE(all_near(results.grad_weight, {0.1, 0.2, 0.3, -0.6}, digits(dtype)));
   });
 }

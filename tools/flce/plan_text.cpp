@@ -59,6 +59,8 @@ std::string header_text(const PlanAnswer& a) {
   if (a.report.route != Route::kAuto) {
     text += fmt::format("\nroute    {}{}", name_of(a.report.route),
                         q.request.allow_tf32 ? ", products in tf32" : "");
+    const std::string products = describe_products(a.report);
+    if (!products.empty()) text += fmt::format("\nproducts {}", products);
   }
   if (q.request.budget_bytes > 0)
     text += fmt::format("\nbudget   {}", size(q.request.budget_bytes));

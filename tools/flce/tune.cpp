@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `flce tune`: what cuBLASLt's candidates for a problem's products cost on the card at hand, and
-// the best ones as rows of the table in src/cuda/run/choices.cpp.
+// the best ones as rows of the table in src/cuda/choices.cpp.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -27,7 +27,7 @@ constexpr const char* kFooter =
 
 --tokens are those of one chunk. The candidates of a product are timed in turn, so that a slow
 minute of the card hits all. Under the table stand the best ones as rows for the table of choices
-in src/cuda/run/choices.cpp: what a run takes instead of cuBLASLt's first candidate. Let nothing
+in src/cuda/choices.cpp: what a run takes instead of cuBLASLt's first candidate. Let nothing
 else run on the card meanwhile. Exit codes: 0 fine, 2 wrong usage, or no card.)";
 
 struct TuneOptions {
@@ -49,10 +49,6 @@ std::string_view product_word(std::string_view name) {
     if (product == name) return word;
   }
   throw Error(ErrorCode::kInternal, fmt::format("the table has no product '{}'", name));
-}
-
-std::string_view element_word(Dtype dtype) {
-  return dtype == Dtype::kF32 ? "Element::kF32" : "Element::k16Bit";
 }
 
 // The candidates of one product, in cuBLASLt's order.
@@ -90,16 +86,16 @@ std::string table_text(const std::vector<Candidates>& groups) {
 }
 
 // One initialiser for each product.
-std::string rows_text(const std::vector<Candidates>& groups, const DeviceCaps& caps, Dtype dtype,
-                      std::int64_t tokens) {
+std::string rows_text(const std::vector<Candidates>& groups, const DeviceCaps& caps,
+                      std::int64_t tokens, std::int64_t vocab) {
   std::string text;
   const std::string date = date_now().substr(0, 10);
   for (const Candidates& candidates : groups) {
     const TunedProduct& best = best_of(candidates);
-    text += fmt::format("    {{\"{}\", {}, {}, {}, {}, {}}},  // {:.3f} ms, first {:.3f} ms, {}\n",
-                        caps.name.data(), product_word(best.product), element_word(dtype), tokens,
-                        best.tile_id, best.cluster_id, 1e3 * best.seconds,
-                        1e3 * candidates.front()->seconds, date);
+    text += fmt::format(
+        "    Choice{{\"{}\", {}, {}, {}, \"{}\", \"{}\", {}, {}}},  // {:.2f}, {:.2f}, {}\n",
+        caps.name.data(), product_word(best.product), tokens, vocab, best.tile, best.cluster,
+        best.tile_id, best.cluster_id, 1e3 * best.seconds, 1e3 * candidates.front()->seconds, date);
   }
   return text;
 }
@@ -134,9 +130,9 @@ int tune(const TuneOptions& options) {
   const std::vector<Candidates> groups = by_product(all);
   write_out(fmt::format(
       "{}: {} tokens x {} hidden x {} vocab, {}, median of {} rounds\n{}\n"
-      "Rows for src/cuda/run/choices.cpp:\n{}",
+      "Rows for src/cuda/choices.cpp:\n{}",
       caps.name.data(), format_count(tokens), format_count(hidden), format_count(vocab),
-      name_of(dtype), options.rounds, table_text(groups), rows_text(groups, caps, dtype, tokens)));
+      name_of(dtype), options.rounds, table_text(groups), rows_text(groups, caps, tokens, vocab)));
   return 0;
 }
 

@@ -139,9 +139,13 @@ Key key_of(const Gemm& g) {
 
 Candidate choose(const Gemm& g) {
   const bool is_16bit = g.in == Dtype::kBF16 || g.in == Dtype::kF16;
-  const std::int64_t tokens =
-      g.product == Product::kGradWeight || g.product == Product::kGradWeightAcc ? g.k : g.m;
-  const Choice* choice = is_16bit ? find_choice(current_device_name(), g.product, tokens) : nullptr;
+  // Which side of the product is tokens, and which the vocabulary.
+  const bool sums_tokens =
+      g.product == Product::kGradWeight || g.product == Product::kGradWeightAcc;
+  const std::int64_t tokens = sums_tokens ? g.k : g.m;
+  const std::int64_t vocab = sums_tokens ? g.m : (g.product == Product::kGradHidden ? g.k : g.n);
+  const Choice* choice =
+      is_16bit ? find_choice(current_device_name(), g.product, tokens, vocab) : nullptr;
   const std::vector<Candidate> candidates =
       candidates_of(g, choice != nullptr ? kMostCandidates : 1);
   if (choice == nullptr) return candidates.front();

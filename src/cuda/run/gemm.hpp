@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cuda/run/choices.hpp"
+#include "cuda/choices.hpp"
 #include "cuda/run/cublaslt.hpp"
 #include "flce/types.hpp"
 

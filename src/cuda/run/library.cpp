@@ -123,6 +123,9 @@ class Library final : public CudaLibrary {
   void copy_to_device(void* to, const void* from, std::uint64_t bytes) const override {
     check_cuda(cudaDeviceSynchronize(), "the device's work");
     check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the device");
+    // A copy from pageable memory returns when its bytes have been staged, not when they are there,
+    // and streams that do not wait for the default one would not see them.
+    check_cuda(cudaDeviceSynchronize(), "copying to the device");
   }
   void copy_to_host(void* to, const void* from, std::uint64_t bytes) const override {
     check_cuda(cudaDeviceSynchronize(), "the device's work");

@@ -64,7 +64,7 @@ Call call_of(const Step& step) {
   call.unit_upstream = step.unit_upstream;
   call.wants_entropy = p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone;
   call.wants_best = p.wants.argmax || p.wants.num_correct;
-  call.scales_gradient = p.dtype == Dtype::kF16;
+  call.scales_gradient = p.dtype == Dtype::kF16 && p.wants.any_gradient();
   call.topk = p.wants.topk;
   return call;
 }
@@ -77,7 +77,9 @@ Memory::Memory(const Step& step)
   call_.states = reinterpret_cast<TokenState*>(at(Slot::kRowState));
   call_.totals = reinterpret_cast<Totals*>(at(Slot::kReduction));
   if (p.wants.any_gradient()) {
-    call_.gradients = reinterpret_cast<TokenGradient*>(at(Slot::kCoefficients));
+    std::byte* const coefficients = at(Slot::kCoefficients);
+    call_.gradient_scale = reinterpret_cast<GradientScale*>(coefficients);
+    call_.gradients = reinterpret_cast<TokenGradient*>(coefficients + kGradientScaleBytes);
   }
   if (p.has_bias()) call_.bias = at(Slot::kBias);
   if (p.has_class_weight()) call_.class_weight = at(Slot::kClassWeight);

@@ -20,8 +20,8 @@ Gemm gemm_of(const Memory& memory, Product product) {
 // f16 gradients are stored times a power of two; its inverse is known on the device.
 void use_gradient_scale(const Memory& memory, Gemm& g) {
   if (!memory.call().scales_gradient) return;
-  g.device_alpha = memory.call().totals->alpha;
-  g.device_beta = memory.call().totals->beta;
+  g.device_alpha = &memory.call().gradient_scale->alpha;
+  g.device_beta = memory.call().gradient_scale->beta;
 }
 
 Operand packed_hidden(const Memory& memory, std::int64_t row, bool transposed) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "backend/eager.hpp"
 #include "core/check.hpp"
 #include "cuda/run/current.hpp"
 #include "cuda/run/products.hpp"
@@ -205,17 +206,20 @@ void scale_grads(const VectorView& upstream, const MatrixView& grad_hidden,
 }
 
 void check_targets(const Step& step) {
-  const Memory memory(step);
+  // The eager variants keep their sums before the states of the tokens (eager.cpp).
+  const Slot slot = is_eager(step.plan->method) ? Slot::kRowState : Slot::kReduction;
+  const SlotPlace& place = step.plan->slots[static_cast<std::size_t>(slot)];
+  const std::byte* sums = (place.saved ? step.saved : step.workspace) + place.offset;
+  const auto stream = static_cast<cudaStream_t>(step.stream);
   Totals totals;
-  check_cuda(cudaMemcpyAsync(&totals, memory.call().totals, sizeof totals, cudaMemcpyDeviceToHost,
-                             memory.stream()),
+  check_cuda(cudaMemcpyAsync(&totals, sums, sizeof totals, cudaMemcpyDeviceToHost, stream),
              "reading the result of the target check");
-  check_cuda(cudaStreamSynchronize(memory.stream()), "the step");
+  check_cuda(cudaStreamSynchronize(stream), "the step");
+  const Problem& p = step.problem();
   require(totals.num_out_of_range == 0, ErrorCode::kTargetOutOfRange,
           "target[{}] is {}, outside the vocabulary [0, {}) and not ignore_index {}{}; mark tokens "
           "without a target with ignore_index",
-          totals.bad_token, totals.bad_target, memory.problem().vocab_total(),
-          memory.problem().options.ignore_index,
+          totals.bad_token, totals.bad_target, p.vocab_total(), p.options.ignore_index,
           totals.num_out_of_range > 1 ? ", and so are others behind it" : "");
 }
 

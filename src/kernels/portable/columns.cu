@@ -63,7 +63,7 @@ __global__ void column_sums(const __grid_constant__ Call call, const T* gradient
   __syncthreads();
   if (threadIdx.y != 0 || j >= cols) return;
   for (int r = 1; r < kSumRows; ++r) sum += parts[r][threadIdx.x];
-  if (call.scales_gradient) sum /= call.totals->gradient_scale;
+  if (call.scales_gradient) sum /= call.gradient_scale->power;
   acc[j] = is_first ? sum : acc[j] + sum;
 }
 
@@ -152,7 +152,12 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = blockIdx.x; i < rows; i += gridDim.x) {
     for (std::int64_t k = threadIdx.x; k < cols; k += kThreads) {
       const double w = widen(want[i * want_stride + k]);
-      const double d = widen(got[i * got_stride + k]) - w;
+      const double g = widen(got[i * got_stride + k]);
+      if (g == w || (g != g && w != w)) {  // infinities and NaN in the same place
+        if (isfinite(w)) size += w * w;
+        continue;
+      }
+      const double d = g - w;
       error += d * d;
       size += w * w;
     }

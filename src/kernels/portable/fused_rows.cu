@@ -104,7 +104,11 @@ __device__ inline void load_slice(const float* row, const Slice& slice, float* r
 }
 
 __device__ inline void load_resident(const float* resident, int at, float (&z)[kQuad]) {
-  *reinterpret_cast<float4*>(z) = *reinterpret_cast<const float4*>(resident + at);
+  const float4 piece = *reinterpret_cast<const float4*>(resident + at);
+  z[0] = piece.x;
+  z[1] = piece.y;
+  z[2] = piece.z;
+  z[3] = piece.w;
 }
 
 // Gradients of this thread's columns from the resident logits.

@@ -57,7 +57,7 @@ struct Call {
   bool unit_upstream = false;
   bool wants_entropy = false;
   bool wants_best = false;       // argmax or num_correct
-  bool scales_gradient = false;  // f16: Totals::gradient_scale is in use
+  bool scales_gradient = false;  // f16: gradient_scale is in use
 
   Reals target, bias_in, class_weight_in, token_weight, temperatures, normalizer_in;
   Reals grad_output, grad_entropy;
@@ -66,12 +66,13 @@ struct Call {
   IntegersOut argmax, num_correct, num_valid, topk_index;  // stride of top-k: of a row
   std::int64_t topk = 0;
 
-  TokenState* states = nullptr;         // (N)
-  TokenGradient* gradients = nullptr;   // (N)
-  Totals* totals = nullptr;             // (1)
-  void* bias = nullptr;                 // (V) in the accumulation type; null: none
-  void* class_weight = nullptr;         // likewise
-  TopkCandidate* candidates = nullptr;  // (chunk, 2 * topk)
+  TokenState* states = nullptr;             // (N)
+  TokenGradient* gradients = nullptr;       // (N)
+  Totals* totals = nullptr;                 // (1)
+  GradientScale* gradient_scale = nullptr;  // (1)
+  void* bias = nullptr;                     // (V) in the accumulation type; null: none
+  void* class_weight = nullptr;             // likewise
+  TopkCandidate* candidates = nullptr;      // (chunk, 2 * topk)
 };
 
 // Logits of tokens [first_token, first_token + rows) and vocabulary rows [first_col, first_col +
@@ -102,7 +103,7 @@ RowDevice row_device();
 // tokens.cu: one thread a token, or one block for all of them.
 void launch_widen_vectors(const Call& call, cudaStream_t stream);   // -> bias, class_weight
 void launch_scan_targets(const Call& call, cudaStream_t stream);    // -> states.target, totals
-void launch_gradient_scale(const Call& call, cudaStream_t stream);  // -> totals.gradient_scale
+void launch_gradient_scale(const Call& call, cudaStream_t stream);  // -> gradient_scale
 void launch_combine(const Call& call, std::int64_t first, std::int64_t count, cudaStream_t stream);
 void launch_coefficients(const Call& call, std::int64_t first, std::int64_t count,
                          cudaStream_t stream);

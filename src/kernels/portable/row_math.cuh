@@ -90,7 +90,7 @@ struct ColumnStats {
   Acc others = 0;                     // sum over j != y of 2^(exponent - reference)
   Acc target = 0;                     // v of the target
   Acc entropy = 0;                    // sum over j != y of the same times (exponent - reference)
-  Acc weighted = 0;                   // sum of w_j u_j
+  double weighted = 0;                // sum of w_j u_j, whose terms cancel
   Acc target_slope = 0;
   Acc best = minus_infinity<Acc>();  // u
   int best_index = -1;
@@ -157,7 +157,12 @@ struct ColumnStats {
                           const Acc* weights, bool wants_best) {
     const Acc u = v * map.inverse_temperature;
     if (e != 0) entropy += e * fma(v, map.exponent_factor, -reference);
-    weighted += weights != nullptr ? weights[col] * u : u;
+    // Classes of weight 0 may stand at minus infinity.
+    if (weights == nullptr) {
+      weighted += u;
+    } else if (weights[col] != 0) {
+      weighted += static_cast<double>(weights[col]) * u;
+    }
     if (wants_best && u > best) {
       best = u;
       best_index = col;
@@ -271,14 +276,18 @@ __device__ inline Quad<BF16> rounded<BF16>(const float (&g)[kQuad]) {
   uint2 bits;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
-  return *reinterpret_cast<const Quad<BF16>*>(&bits);
+  Quad<BF16> to;
+  memcpy(&to, &bits, sizeof to);
+  return to;
 }
 template <>
 __device__ inline Quad<F16> rounded<F16>(const float (&g)[kQuad]) {
   uint2 bits;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
-  return *reinterpret_cast<const Quad<F16>*>(&bits);
+  Quad<F16> to;
+  memcpy(&to, &bits, sizeof to);
+  return to;
 }
 
 // Four logits from `row + j` on; what is not before `end` becomes 0.
@@ -287,8 +296,9 @@ __device__ inline void load_quad(const Acc* row, int j, int end, Acc (&z)[kQuad]
   if (j + kQuad <= end) {
 #pragma unroll
     for (int p = 0; p < kQuad / Piece<Acc>::kCount; ++p) {
-      *reinterpret_cast<Piece<Acc>*>(z + p * Piece<Acc>::kCount) =
-          reinterpret_cast<const Piece<Acc>*>(row + j)[p];
+      const Piece<Acc> piece = reinterpret_cast<const Piece<Acc>*>(row + j)[p];
+#pragma unroll
+      for (int i = 0; i < Piece<Acc>::kCount; ++i) z[p * Piece<Acc>::kCount + i] = piece.value[i];
     }
   } else {
     for (int i = 0; i < kQuad; ++i) z[i] = j + i < end ? row[j + i] : Acc(0);

@@ -44,15 +44,20 @@ struct Totals {
   std::int64_t num_out_of_range = 0;
   std::int64_t bad_token = -1;
   std::int64_t bad_target = 0;
-  // f16: gradients are stored times a power of two, so that small ones do not vanish; the products'
-  // factor takes it back. [0] the power, [1] the factor of the products (Options::scale included).
-  double gradient_scale = 1.0;
-  float alpha[2] = {1.0f, 0.0f};  // the factor, and a zero
-  float beta[2] = {0.0f, 1.0f};
 };
 
 inline constexpr int kTotalsBytes = 256;
 static_assert(sizeof(Totals) <= kTotalsBytes);
+
+// f16: gradients are stored times a power of two, so that small ones do not vanish; the products'
+// factor takes it back.
+struct GradientScale {
+  double power = 1.0;
+  float alpha = 1.0f;            // Options::scale over the power
+  float beta[2] = {0.0f, 1.0f};  // written, or added to
+};
+inline constexpr int kGradientScaleBytes = 64;
+static_assert(sizeof(GradientScale) <= kGradientScaleBytes);
 
 struct TopkCandidate {
   double value = 0.0;

@@ -91,7 +91,7 @@ __device__ inline TokenGradient factors_of_token(const Call& call, std::int64_t 
   TokenGradient g;
   if (target < 0) return g;
   const double temperature = temperature_of(call, token);
-  const double power = call.scales_gradient ? call.totals->gradient_scale : 1.0;
+  const double power = call.scales_gradient ? call.gradient_scale->power : 1.0;
   g.factor = upstream_of(call, token) / temperature * power;
   g.entropy_factor = grad_entropy_of(call, token) / temperature * power;
   g.class_weight = class_weight_of(call, target);

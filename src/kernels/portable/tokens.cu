@@ -112,7 +112,6 @@ __global__ void __launch_bounds__(kOneBlock) scan_targets(const __grid_constant_
     totals.bad_token = bad_token + call.shift;
     totals.bad_target = load_integer(call.target, bad_token + call.shift);
   }
-  totals.alpha[0] = static_cast<float>(call.scale);
   *call.totals = totals;
 }
 
@@ -138,8 +137,10 @@ __global__ void __launch_bounds__(kOneBlock) gradient_scale(const __grid_constan
   if (largest > 0.0) frexp(largest, &exponent);  // largest = m * 2^exponent, 0.5 <= m < 1
   // The products' factor is a float: keep the power where its inverse is one.
   exponent = max(-100, min(100, 8 - exponent));
-  call.totals->gradient_scale = ldexp(1.0, exponent);
-  call.totals->alpha[0] = static_cast<float>(ldexp(call.scale, -exponent));
+  GradientScale scale;
+  scale.power = ldexp(1.0, exponent);
+  scale.alpha = static_cast<float>(ldexp(call.scale, -exponent));
+  *call.gradient_scale = scale;
 }
 
 __global__ void combine(const __grid_constant__ Call call, std::int64_t first, std::int64_t count) {

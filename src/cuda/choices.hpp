@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "flce/types.hpp"
+#include "flce/plan.hpp"
 
 namespace flce::cuda {
 
@@ -23,11 +23,15 @@ struct Choice {
   std::string_view device;  // DeviceCaps::name
   Product product;
   std::int64_t min_tokens;  // of a chunk; the row with the most that the chunk reaches counts
-  int tile_id;              // cuBLASLt's numbers (cublasLtMatmulTile_t, cublasLtClusterShape_t)
+  std::int64_t min_vocab;   // rows of the head that the product sees
+  std::string_view tile;    // for people: "168x128"
+  std::string_view cluster;
+  int tile_id;  // cuBLASLt's numbers (cublasLtMatmulTile_t, cublasLtClusterShape_t)
   int cluster_id;
 };
 
 // The choice for 16-bit inputs, or null where none is known.
-const Choice* find_choice(std::string_view device, Product product, std::int64_t tokens);
+const Choice* find_choice(std::string_view device, Product product, std::int64_t tokens,
+                          std::int64_t vocab);
 
 }  // namespace flce::cuda
