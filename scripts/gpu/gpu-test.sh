@@ -61,6 +61,8 @@ run_one() {
     *) verdict="FAILED (exit status $rc)" ;;
   esac
   printf '%-34s %7.1f s  %s\n' "$name" "$(since "$begin")" "$verdict"
+  # At once: whoever stops this script has seen why.
+  [[ $verdict != FAILED* ]] || sed "s/^/$name: /" <(tail -n 60 "$log")
   printf '%s\t%s\n' "$name" "$verdict" >>"$work/verdicts"
 }
 
@@ -173,10 +175,6 @@ fi
 
 failed=$(awk -F'\t' '$2 ~ /^FAILED/ { print $1 }' "$work/verdicts")
 passed=$(awk -F'\t' '$2 ~ /^passed/' "$work/verdicts" | wc -l)
-for name in $failed; do
-  printf '\n--- %s, the end of its output\n' "$name"
-  tail -n 40 "$work/$name.log"
-done
 printf '\n%-10s %4d\n%-10s %4d\n%-10s %4d\n%-10s %6.1f s\n' passed "$passed" \
   skipped "$(awk -F'\t' '$2 ~ /^skipped/' "$work/verdicts" | wc -l)" \
   failed "$(wc -w <<<"$failed")" time "$(since "$begin")"

@@ -62,7 +62,24 @@ std::uint64_t gemm_scratch_bytes(const Problem& p, std::int64_t rows) {
 
 namespace {
 
-void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Ledger& ledger) {
+// Slots of whole 256 bytes all begin on such a multiple: what else is booked does not change how a
+// product's operands are aligned, and so which of cuBLASLt's kernels takes it.
+class Book {
+ public:
+  explicit Book(Ledger& ledger) : ledger_(ledger) {}
+  void book(Slot slot, std::uint64_t bytes, Lifetime lifetime = kAlways) {
+    ledger_.book(slot, round_up_bytes(bytes, kSlotBytes), lifetime);
+  }
+  void save(Slot slot, std::uint64_t bytes) {
+    ledger_.save(slot, round_up_bytes(bytes, kSlotBytes));
+  }
+
+ private:
+  static constexpr std::uint64_t kSlotBytes = 256;
+  Ledger& ledger_;
+};
+
+void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Book& ledger) {
   // Fused has nothing left to save: its gradients are made in the forward call.
   const std::uint64_t state = bytes_of(std::max<std::int64_t>(p.tokens, 1), 1, sizeof(TokenState));
   if (tiling.method == Method::kFused) {
@@ -82,7 +99,7 @@ void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Ledger&
               {Stage::kPartial, Stage::kCombine});
 }
 
-void book_logits(const Problem& p, const Kept& kept, const Sizes& s, Ledger& ledger) {
+void book_logits(const Problem& p, const Kept& kept, const Sizes& s, Book& ledger) {
   const std::uint64_t logits = bytes_of(s.kept_rows, s.kept_cols, s.acc_size);
   if (kept.for_backward) {
     ledger.save(Slot::kKept, logits);
@@ -99,7 +116,7 @@ void book_logits(const Problem& p, const Kept& kept, const Sizes& s, Ledger& led
               std::min<std::uint64_t>(round_up_bytes(widest, 1 << 16), kGemmScratchBytes));
 }
 
-void book_gradients(const Problem& p, const Sizes& s, Ledger& ledger) {
+void book_gradients(const Problem& p, const Sizes& s, Book& ledger) {
   if (p.wants.grad_hidden && s.sums_grad_hidden) {
     ledger.book(Slot::kGradHiddenAcc, bytes_of(p.tokens, p.hidden, s.acc_size));
   }
@@ -111,8 +128,9 @@ void book_gradients(const Problem& p, const Sizes& s, Ledger& ledger) {
 
 }  // namespace
 
-void book(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger& ledger) {
+void book(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger& to) {
   const Sizes s = sizes_of(p, tiling, kept);
+  Book ledger(to);
   book_tokens(p, tiling, s, ledger);
   book_logits(p, kept, s, ledger);
   if (p.wants.any_gradient()) book_gradients(p, s, ledger);

@@ -167,6 +167,9 @@ std::vector<Candidate> candidates_of(const Gemm& g, int most) {
                  "setting a preference");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, g.scratch_bytes);
+  // A sum that is split into parts is put together in the compute type, never in a 16-bit output.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b.data, g.b.row_stride, g.in));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a.data, g.a.row_stride, g.in));
   const std::uint32_t out_alignment = alignment_of(g.d, g.d_row_stride, g.out);

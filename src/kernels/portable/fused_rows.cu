@@ -91,24 +91,35 @@ __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" :::
 // A thread's four columns stay its own from load to store.
 constexpr int kStep = kQuad * kThreads;
 
-// Starts the copies of this thread's columns. What is behind the row's end becomes 0.
+// Starts the copies of this thread's columns. Only the last quad of a row can be a part of one;
+// what is behind the row's end becomes 0.
 __device__ inline void load_slice(const float* row, const Slice& slice, float* resident) {
-  for (int j = slice.begin + kQuad * static_cast<int>(threadIdx.x); j < slice.end; j += kStep) {
-    float* const to = resident + (j - slice.begin);
-    if (j + kQuad <= slice.end) {
-      copy_async(to, row + j);
-    } else {
-      for (int i = 0; i < kQuad; ++i) to[i] = j + i < slice.end ? row[j + i] : 0.0f;
-    }
-  }
+  int j = slice.begin + kQuad * static_cast<int>(threadIdx.x);
+  for (; j + kQuad <= slice.end; j += kStep) copy_async(resident + (j - slice.begin), row + j);
+  if (j >= slice.end) return;
+  float z[kQuad];
+  load_some(row, j, slice.end, z);
+  *reinterpret_cast<float4*>(resident + (j - slice.begin)) = make_float4(z[0], z[1], z[2], z[3]);
 }
 
-__device__ inline void load_resident(const float* resident, int at, float (&z)[kQuad]) {
-  const float4 piece = *reinterpret_cast<const float4*>(resident + at);
-  z[0] = piece.x;
-  z[1] = piece.y;
-  z[2] = piece.z;
-  z[3] = piece.w;
+// Statistics of this thread's columns, whose column `slice.begin` is from[0].
+template <typename Acc, bool kFull>
+__device__ inline ColumnStats<Acc, kFull> sum_slice(const Call& call, const Acc* from,
+                                                    const Slice& slice, int target_col,
+                                                    const LogitMap<Acc, kFull>& map) {
+  ColumnStats<Acc, kFull> stats;
+  Acc z[kQuad];
+  int j = slice.begin + kQuad * static_cast<int>(threadIdx.x);
+#pragma unroll 2
+  for (; j + kQuad <= slice.end; j += kStep) {
+    load_quad(from, j - slice.begin, z);
+    add_quad<true>(call, z, kQuad, j, target_col, map, stats);
+  }
+  if (j < slice.end) {
+    load_some(from, j - slice.begin, slice.end - slice.begin, z);
+    add_quad<false>(call, z, slice.end - j, j, target_col, map, stats);
+  }
+  return stats;
 }
 
 // Gradients of this thread's columns from the resident logits.
@@ -116,30 +127,42 @@ template <typename T, bool kFull>
 __device__ inline void write_resident(const Call& call, const float* resident, T* row,
                                       const Slice& slice, const Coefficients<float>& c,
                                       const LogitMap<float, kFull>& map) {
+  float z[kQuad];
+  int j = slice.begin + kQuad * static_cast<int>(threadIdx.x);
 #pragma unroll 2
-  for (int j = slice.begin + kQuad * static_cast<int>(threadIdx.x); j < slice.end; j += kStep) {
-    float z[kQuad];
-    load_resident(resident, j - slice.begin, z);
-    store_quad(row, j, slice.end, gradient_quad<T, kFull>(call, z, j, slice.end, 0, c, map));
+  for (; j + kQuad <= slice.end; j += kStep) {
+    load_quad(resident, j - slice.begin, z);
+    store_quad(row, j, gradient_quad<T, true>(call, z, kQuad, j, c, map));
+  }
+  if (j < slice.end) {
+    load_some(resident, j - slice.begin, slice.end - slice.begin, z);
+    store_some(row, j, slice.end, gradient_quad<T, false>(call, z, slice.end - j, j, c, map));
   }
 }
 
 // The same from the logits in memory, read again: a barrier between a step's reads and its writes
 // keeps the writes, which are at most as wide, behind every read that is still to come.
 template <typename Acc, typename T, bool kFull>
-__device__ inline void write_streaming(const Call& call, const Acc* from, T* row,
-                                       const Slice& slice, const Coefficients<Acc>& c,
+__device__ inline void write_streaming(const Call& call, const Acc* from, T* row, int cols,
+                                       const Coefficients<Acc>& c,
                                        const LogitMap<Acc, kFull>& map) {
-  for (int base = 0; base < slice.end; base += kStep) {
+  for (int base = 0; base < cols; base += kStep) {
     const int j = base + kQuad * static_cast<int>(threadIdx.x);
+    Acc z[kQuad];
     Quad<T> g;
-    if (j < slice.end) {
-      Acc z[kQuad];
-      load_quad(from, j, slice.end, z);
-      g = gradient_quad<T, kFull>(call, z, j, slice.end, 0, c, map);
+    if (j + kQuad <= cols) {
+      load_quad(from, j, z);
+      g = gradient_quad<T, true>(call, z, kQuad, j, c, map);
+    } else if (j < cols) {
+      load_some(from, j, cols, z);
+      g = gradient_quad<T, false>(call, z, cols - j, j, c, map);
     }
     __syncthreads();
-    if (j < slice.end) store_quad(row, j, slice.end, g);
+    if (j + kQuad <= cols) {
+      store_quad(row, j, g);
+    } else {
+      store_some(row, j, cols, g);
+    }
   }
 }
 
@@ -190,16 +213,11 @@ __global__ void __launch_bounds__(kThreads, kResident && !kFull ? 3 : 1)
   const int target_col = static_cast<int>(target - call.shard_begin);
   const auto map = map_of<Acc, kFull>(call, token);
   ColumnStats<Acc, kFull> stats;
-  if constexpr (kResident) wait_for_copies();
-#pragma unroll 2
-  for (int j = slice.begin + kQuad * static_cast<int>(threadIdx.x); j < slice.end; j += kStep) {
-    Acc z[kQuad];
-    if constexpr (kResident) {
-      load_resident(resident, j - slice.begin, z);
-    } else {
-      load_quad(logits, j, slice.end, z);
-    }
-    add_quad(call, z, j, slice.end, 0, target_col, map, stats);
+  if constexpr (kResident) {
+    wait_for_copies();
+    stats = sum_slice(call, resident, slice, target_col, map);
+  } else {
+    stats = sum_slice(call, logits, slice, target_col, map);
   }
   finish_row(call, token, stats, cluster, map, shared);
   const Coefficients<Acc> c = shared.coefficients;
@@ -209,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, kResident && !kFull ? 3 : 1)
   } else if constexpr (kResident) {
     write_resident<T, kFull>(call, resident, gradient, slice, c, map);
   } else {
-    write_streaming<Acc, T, kFull>(call, logits, gradient, slice, c, map);
+    write_streaming<Acc, T, kFull>(call, logits, gradient, slice.end, c, map);
   }
   cluster.wait();  // no block leaves while another one reads its statistics
 }

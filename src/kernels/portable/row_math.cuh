@@ -132,7 +132,9 @@ struct ColumnStats {
   // The columns before `count` alone; the other v are ignored.
   __device__ void add_some(const Acc (&v)[kQuad], int count, int col, int target_col,
                            const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
-    for (int i = 0; i < count; ++i) {
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {  // unrolled: an array of registers has no run-time index
+      if (i >= count) continue;
       if (v[i] > largest) {
         largest = v[i];
         rebase(v[i] * map.exponent_factor);
@@ -290,55 +292,54 @@ __device__ inline Quad<F16> rounded<F16>(const float (&g)[kQuad]) {
   return to;
 }
 
-// Four logits from `row + j` on; what is not before `end` becomes 0.
+// Four logits from `row + j` on: all of them, or those before `end`.
 template <typename Acc>
-__device__ inline void load_quad(const Acc* row, int j, int end, Acc (&z)[kQuad]) {
-  if (j + kQuad <= end) {
+__device__ inline void load_quad(const Acc* row, int j, Acc (&z)[kQuad]) {
 #pragma unroll
-    for (int p = 0; p < kQuad / Piece<Acc>::kCount; ++p) {
-      const Piece<Acc> piece = reinterpret_cast<const Piece<Acc>*>(row + j)[p];
+  for (int p = 0; p < kQuad / Piece<Acc>::kCount; ++p) {
+    const Piece<Acc> piece = reinterpret_cast<const Piece<Acc>*>(row + j)[p];
 #pragma unroll
-      for (int i = 0; i < Piece<Acc>::kCount; ++i) z[p * Piece<Acc>::kCount + i] = piece.value[i];
-    }
-  } else {
-    for (int i = 0; i < kQuad; ++i) z[i] = j + i < end ? row[j + i] : Acc(0);
+    for (int i = 0; i < Piece<Acc>::kCount; ++i) z[p * Piece<Acc>::kCount + i] = piece.value[i];
   }
 }
+template <typename Acc>
+__device__ inline void load_some(const Acc* row, int j, int end, Acc (&z)[kQuad]) {
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) z[i] = j + i < end ? row[j + i] : Acc(0);
+}
 
-// Adds columns j ... of a row whose column 0 is `first_col` of the head.
-template <typename Acc, bool kFull>
-__device__ inline void add_quad(const Call& call, Acc (&z)[kQuad], int j, int end, int first_col,
+// Adds `count` columns (kQuad or fewer) from column `col` of the head on.
+template <bool kAll, typename Acc, bool kFull>
+__device__ inline void add_quad(const Call& call, Acc (&z)[kQuad], int count, int col,
                                 int target_col, const LogitMap<Acc, kFull>& map,
                                 ColumnStats<Acc, kFull>& stats) {
   const auto* weights = static_cast<const Acc*>(call.class_weight);
-  const int col = first_col + j;
   if (kFull) {
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
-      if (j + i >= end) continue;
+      if (!kAll && i >= count) continue;
       const Acc biased = map.biased(z[i], col + i);
       if (col + i == target_col) stats.target_slope = map.slope(biased);
       z[i] = map.v(biased);
     }
   }
-  if (j + kQuad <= end) {
+  if (kAll) {
     stats.add(z, col, target_col, map, weights, call.wants_best);
   } else {
-    stats.add_some(z, end - j, col, target_col, map, weights, call.wants_best);
+    stats.add_some(z, count, col, target_col, map, weights, call.wants_best);
   }
 }
 
-// The gradient of columns j ... of such a row.
-template <typename T, bool kFull, typename Acc = AccOf<T>>
-__device__ inline Quad<T> gradient_quad(const Call& call, const Acc (&z)[kQuad], int j, int end,
-                                        int first_col, const Coefficients<Acc>& c,
+// Their gradients.
+template <typename T, bool kAll, bool kFull, typename Acc = AccOf<T>>
+__device__ inline Quad<T> gradient_quad(const Call& call, const Acc (&z)[kQuad], int count, int col,
+                                        const Coefficients<Acc>& c,
                                         const LogitMap<Acc, kFull>& map) {
   const auto* weights = static_cast<const Acc*>(call.class_weight);
-  const int col = first_col + j;
   Acc g[kQuad];
 #pragma unroll
   for (int i = 0; i < kQuad; ++i) {
-    const bool is_there = !kFull || j + i < end;  // bias and weights end with the row
+    const bool is_there = kAll || i < count;  // bias and weights end with the row
     g[i] = is_there ? c.template gradient<kFull>(z[i], col + i, map, weights) : Acc(0);
   }
   const unsigned place = static_cast<unsigned>(c.target) - static_cast<unsigned>(col);
@@ -352,11 +353,14 @@ __device__ inline Quad<T> gradient_quad(const Call& call, const Acc (&z)[kQuad],
 }
 
 template <typename T>
-__device__ inline void store_quad(T* row, int j, int end, const Quad<T>& g) {
-  if (j + kQuad <= end) {
-    *reinterpret_cast<Quad<T>*>(row + j) = g;
-  } else {
-    for (int i = 0; j + i < end; ++i) row[j + i] = g.value[i];
+__device__ inline void store_quad(T* row, int j, const Quad<T>& g) {
+  *reinterpret_cast<Quad<T>*>(row + j) = g;
+}
+template <typename T>
+__device__ inline void store_some(T* row, int j, int end, const Quad<T>& g) {
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) {
+    if (j + i < end) row[j + i] = g.value[i];
   }
 }
 

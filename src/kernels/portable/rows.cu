@@ -29,11 +29,16 @@ __global__ void __launch_bounds__(kThreads)
   const int cols = static_cast<int>(block.cols);
   const int first_col = static_cast<int>(block.first_col);
   ColumnStats<Acc, kFull> stats;
+  Acc z[kQuad];
+  int j = kQuad * thread;
 #pragma unroll 4
-  for (int j = kQuad * thread; j < cols; j += kQuad * kRowThreads) {
-    Acc z[kQuad];
-    load_quad(row, j, cols, z);
-    add_quad(call, z, j, cols, first_col, target_col, map, stats);
+  for (; j + kQuad <= cols; j += kQuad * kRowThreads) {
+    load_quad(row, j, z);
+    add_quad<true>(call, z, kQuad, first_col + j, target_col, map, stats);
+  }
+  if (j < cols) {
+    load_some(row, j, cols, z);
+    add_quad<false>(call, z, cols - j, first_col + j, target_col, map, stats);
   }
   stats = kRowThreads == kWarp ? merge_lanes<kWarp>(stats) : merge_block<kThreads>(stats, of_warp);
   if (thread != 0) return;
@@ -67,9 +72,12 @@ __global__ void __launch_bounds__(kThreads)
     for (int q = 0; q < kQuads; ++q) {
       const int j = base + q * kStep + kQuad * static_cast<int>(threadIdx.x);
       Acc z[kQuad] = {};
-      if (is_active && j < cols) {
-        load_quad(from, j, cols, z);
-        g[q] = gradient_quad<T, kFull>(call, z, j, cols, first_col, c, map);
+      if (is_active && j + kQuad <= cols) {
+        load_quad(from, j, z);
+        g[q] = gradient_quad<T, true>(call, z, kQuad, first_col + j, c, map);
+      } else if (is_active && j < cols) {
+        load_some(from, j, cols, z);
+        g[q] = gradient_quad<T, false>(call, z, cols - j, first_col + j, c, map);
       } else {
         g[q] = rounded<T>(z);
       }
@@ -78,7 +86,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
       const int j = base + q * kStep + kQuad * static_cast<int>(threadIdx.x);
-      if (j < cols) store_quad(row, j, cols, g[q]);
+      if (j + kQuad <= cols) {
+        store_quad(row, j, g[q]);
+      } else {
+        store_some(row, j, cols, g[q]);
+      }
     }
   }
 }
