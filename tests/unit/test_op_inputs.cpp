@@ -142,7 +142,7 @@ TEST_P(InputsTest, TargetsNextToGarbage) {
     c.layout.offset = 3;
     c.layout.hidden_gap = 1;
     const Results second = run_case(c, {GetParam().method, 64}).results;
-    EXPECT_EQ(first_difference(first, second), "") << tokens;
+    EXPECT_EQ(difference_of_calls(first, second, GetParam().dtype), "") << tokens;
   }
 }
 

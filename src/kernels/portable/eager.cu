@@ -20,12 +20,12 @@ __global__ void convert(const From* from, To* to, std::int64_t count) {
 template <typename Acc>
 __global__ void __launch_bounds__(kThreads)
     eager_logprobs(const Acc* copy, Acc* logprobs, std::int64_t cols) {
-  __shared__ ColumnStats<Acc, false> of_warp[kThreads / kWarp];
+  __shared__ ColumnStats<Acc, true> of_warp[kThreads / kWarp];
   __shared__ Acc lse;
   const Acc* from = copy + blockIdx.x * cols;
   Acc* to = logprobs + blockIdx.x * cols;
-  const LogitMap<Acc, false> map;
-  ColumnStats<Acc, false> stats;
+  const LogitMap<Acc, true> map;
+  ColumnStats<Acc, true> stats;
   for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) {
     Acc v[kQuad] = {from[j]};
     stats.add_some(v, 1, j, -1, map, nullptr, false);

@@ -183,7 +183,7 @@ __device__ inline void finish_row(const Call& call, std::int64_t token,
       RowStats row = row_stats_of(mine, map);
       if (!kFull) row.target_slope = 1.0;
       add_statistics(row, loss_params(call), shared.gradient);
-      shared.coefficients = Coefficients<Acc>(shared.gradient);
+      shared.coefficients = Coefficients<Acc>(shared.gradient, map.kUnit);
       if (cluster.rank() == 0) call.states[token].stats = row;
     }
   }
@@ -275,16 +275,21 @@ template <typename T>
 void launch_typed(const Call& call, const LogitBlock& logits, const RowShape& shape,
                   cudaStream_t stream) {
   using Acc = AccOf<T>;
-  const bool full = needs_full(call);
-  if constexpr (sizeof(Acc) == 4) {
-    if (shape.resident_bytes > 0) {
-      launch(full ? fused_rows<Acc, T, true, true> : fused_rows<Acc, T, false, true>, call, logits,
-             shape, stream);
+  if constexpr (sizeof(T) == 2) {
+    if (!needs_full(call)) {
+      const bool fits = shape.resident_bytes > 0;
+      launch(fits ? fused_rows<Acc, T, false, true> : fused_rows<Acc, T, false, false>, call,
+             logits, shape, stream);
       return;
     }
   }
-  launch(full ? fused_rows<Acc, T, true, false> : fused_rows<Acc, T, false, false>, call, logits,
-         RowShape{}, stream);
+  if constexpr (sizeof(Acc) == 4) {
+    if (shape.resident_bytes > 0) {
+      launch(fused_rows<Acc, T, true, true>, call, logits, shape, stream);
+      return;
+    }
+  }
+  launch(fused_rows<Acc, T, true, false>, call, logits, RowShape{}, stream);
 }
 
 }  // namespace

@@ -40,14 +40,18 @@ __device__ inline Acc minus_infinity() {
 }
 
 // From z, which a product makes (scale included), to u = v / temperature, where v has bias and
-// softcap. Exponentials are powers of two of v * exponent_factor: one multiply-add and one
-// instruction each.
+// softcap, and to its exponential.
+//
+// Two ways. The plain one serves 16-bit problems without options: powers of two of v times a
+// factor, one multiply-add and one instruction each, good to about 2^-21. The full one serves f32
+// and f64 as well: e^(u - reference) as accurate as the type is. An "exponent" is in units of ln 2
+// or of 1.
 template <typename Acc, bool kFull>
 struct LogitMap {
+  static constexpr double kUnit = kFull ? 1.0 : kLn2;
   const Acc* bias = nullptr;
   Acc softcap = 0;
-  Acc inverse_temperature = 1;
-  Acc exponent_factor = static_cast<Acc>(kLog2E);
+  Acc factor = 1;  // of v: 1 / temperature in units
 
   // With its bias.
   __device__ Acc biased(Acc z, int col) const {
@@ -63,6 +67,10 @@ struct LogitMap {
     const Acc sum = 1 + e;
     return 4 * e / (sum * sum);
   }
+  __device__ Acc exponent(Acc v, Acc reference) const {
+    return kFull ? v * factor - reference : fma(v, factor, -reference);
+  }
+  __device__ static Acc power(Acc exponent) { return kFull ? exp_of(exponent) : exp2_of(exponent); }
 };
 
 template <typename Acc, bool kFull>
@@ -73,23 +81,22 @@ __device__ inline LogitMap<Acc, kFull> map_of(const Call& call, std::int64_t tok
   const double inverse = call.temperatures.dtype == Dtype::kNone
                              ? call.inverse_temperature
                              : 1.0 / load_real(call.temperatures, token);
-  map.inverse_temperature = static_cast<Acc>(inverse);
-  map.exponent_factor = static_cast<Acc>(kLog2E * inverse);
+  map.factor = static_cast<Acc>(inverse / LogitMap<Acc, kFull>::kUnit);
   return map;
 }
 
 // Columns are counted in 32 bits here: a head has less than 2^31 rows.
 //
 // The statistics of some columns: of a thread, then summed over a warp, a block, a cluster. Sums
-// are relative to 2^reference, where `reference` is the largest v times the exponent factor, as
-// rounded: the row's RowStats say exactly that, so the rounding costs nothing.
+// are relative to the power of `reference`, the largest v times the factor as rounded: the row's
+// RowStats say exactly that, so the rounding costs nothing.
 template <typename Acc, bool kFull>
 struct ColumnStats {
   Acc largest = lowest<Acc>();        // v
   Acc reference = lowest<Acc>() / 4;  // finite: no column, or minus infinity alone
-  Acc others = 0;                     // sum over j != y of 2^(exponent - reference)
+  Acc others = 0;                     // sum over j != y of the powers of the exponents
   Acc target = 0;                     // v of the target
-  Acc entropy = 0;                    // sum over j != y of the same times (exponent - reference)
+  Acc entropy = 0;                    // sum over j != y of the same times the exponent
   double weighted = 0;                // sum of w_j u_j, whose terms cancel
   Acc target_slope = 0;
   Acc best = minus_infinity<Acc>();  // u
@@ -99,9 +106,9 @@ struct ColumnStats {
     const Acc d = reference - to;
     reference = to;
     if (others == 0) return;
-    const Acc factor = exp2_of(d);
-    if (kFull) entropy = (entropy + others * d) * factor;
-    others *= factor;
+    const Acc power = LogitMap<Acc, kFull>::power(d);
+    if (kFull) entropy = (entropy + others * d) * power;
+    others *= power;
   }
 
   // Four columns from `col` on.
@@ -112,11 +119,11 @@ struct ColumnStats {
     for (int i = 1; i < kQuad; ++i) most = v[i] > most ? v[i] : most;
     if (most > largest) {
       largest = most;
-      rebase(most * map.exponent_factor);
+      rebase(most * map.factor);
     }
     Acc e[kQuad];
 #pragma unroll
-    for (int i = 0; i < kQuad; ++i) e[i] = exp2_of(fma(v[i], map.exponent_factor, -reference));
+    for (int i = 0; i < kQuad; ++i) e[i] = map.power(map.exponent(v[i], reference));
     const unsigned place = static_cast<unsigned>(target_col) - static_cast<unsigned>(col);
     if (place < kQuad) {
 #pragma unroll
@@ -137,9 +144,9 @@ struct ColumnStats {
       if (i >= count) continue;
       if (v[i] > largest) {
         largest = v[i];
-        rebase(v[i] * map.exponent_factor);
+        rebase(v[i] * map.factor);
       }
-      Acc e = exp2_of(fma(v[i], map.exponent_factor, -reference));
+      Acc e = map.power(map.exponent(v[i], reference));
       if (col + i == target_col) {
         target = v[i];
         e = 0;
@@ -157,8 +164,8 @@ struct ColumnStats {
   }
   __device__ void add_one(Acc v, Acc e, int col, const LogitMap<Acc, kFull>& map,
                           const Acc* weights, bool wants_best) {
-    const Acc u = v * map.inverse_temperature;
-    if (e != 0) entropy += e * fma(v, map.exponent_factor, -reference);
+    const Acc u = v * map.factor;
+    if (e != 0) entropy += e * (u - reference);
     // Classes of weight 0 may stand at minus infinity.
     if (weights == nullptr) {
       weighted += u;
@@ -213,17 +220,18 @@ __device__ inline ColumnStats<Acc, kFull> merge_block(const ColumnStats<Acc, kFu
   return merge_lanes<kWarps>(of_warp[threadIdx.x % kWarps]);
 }
 
-// In the units of math/row.hpp. The target's logit as the exponentials see it: times the rounded
-// factor.
+// In the units of math/row.hpp. The target's logit is the one that the exponentials see.
 template <typename Acc, bool kFull>
 __device__ inline RowStats row_stats_of(const ColumnStats<Acc, kFull>& s,
                                         const LogitMap<Acc, kFull>& map) {
+  constexpr double kUnit = LogitMap<Acc, kFull>::kUnit;
   RowStats row;
-  row.max = static_cast<double>(s.reference) * kLn2;
+  row.max = static_cast<double>(s.reference) * kUnit;
   row.others = s.others;
-  row.target = static_cast<double>(s.target) * static_cast<double>(map.exponent_factor) * kLn2;
+  row.target = kFull ? static_cast<double>(s.target * map.factor)
+                     : static_cast<double>(s.target) * static_cast<double>(map.factor) * kUnit;
   row.target_slope = s.target_slope;
-  row.entropy = static_cast<double>(s.entropy) * kLn2;
+  row.entropy = s.entropy;
   row.weighted = s.weighted;
   row.best = s.best;
   row.best_index = s.best_index;
@@ -237,12 +245,13 @@ struct Coefficients {
   int target;
 
   __device__ Coefficients() {}
-  __device__ explicit Coefficients(const TokenGradient& g)
-      : reference(static_cast<Acc>(g.max * kLog2E)),  // what row_stats_of has multiplied
+  // `unit` is that of the map.
+  __device__ Coefficients(const TokenGradient& g, double unit)
+      : reference(static_cast<Acc>(g.max / unit)),  // what row_stats_of has multiplied
         a(static_cast<Acc>(g.row.a)),
         q(static_cast<Acc>(g.row.q)),
-        h(static_cast<Acc>(g.row.h * kLn2)),
-        k(static_cast<Acc>(g.row.k * kLog2E)),
+        h(static_cast<Acc>(g.row.h)),
+        k(static_cast<Acc>(g.row.k)),
         t(static_cast<Acc>(g.row.t)),
         target(static_cast<int>(g.target)) {}
 
@@ -251,8 +260,8 @@ struct Coefficients {
   __device__ Acc gradient(Acc z, int col, const LogitMap<Acc, kFull>& map,
                           const Acc* weights) const {
     const Acc biased = map.biased(z, col);
-    const Acc exponent = fma(map.v(biased), map.exponent_factor, -reference);
-    const Acc e = exp2_of(exponent);
+    const Acc exponent = map.exponent(map.v(biased), reference);
+    const Acc e = map.power(exponent);
     Acc g = a * e;
     if (!kFull) return g;
     if (q != 0) g -= weights != nullptr ? q * weights[col] : q;
@@ -364,11 +373,12 @@ __device__ inline void store_some(T* row, int j, int end, const Quad<T>& g) {
   }
 }
 
-// True where the plain passes do: no bias, softcap or smoothing, and nothing beyond the loss and
-// the log-sum-exp.
+// Whether the plain passes will not do: they serve 16-bit problems without bias, softcap or
+// smoothing, and nothing beyond the loss and the log-sum-exp.
 inline bool needs_full(const Call& call) {
-  return call.bias != nullptr || call.softcap != 0.0 || call.label_smoothing != 0.0 ||
-         call.wants_entropy || call.wants_best || call.grad_entropy.dtype != Dtype::kNone;
+  return call.dtype == Dtype::kF32 || call.is_f64 || call.bias != nullptr || call.softcap != 0.0 ||
+         call.label_smoothing != 0.0 || call.wants_entropy || call.wants_best ||
+         call.grad_entropy.dtype != Dtype::kNone;
 }
 
 }  // namespace flce::cuda

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   const Acc* from = static_cast<const Acc*>(block.data) + blockIdx.x * block.row_stride;
   T* const row = static_cast<T*>(to.data) + blockIdx.x * to.row_stride;
   const bool is_active = call.gradients[token].is_active != 0;
-  const Coefficients<Acc> c(call.gradients[token]);
+  const Coefficients<Acc> c(call.gradients[token], LogitMap<Acc, kFull>::kUnit);
   LogitMap<Acc, kFull> map;
   if (is_active) map = map_of<Acc, kFull>(call, token);
   constexpr int kQuads = 2;  // of a thread and step
@@ -110,25 +110,17 @@ void launch_stats_typed(const Call& call, const LogitBlock& logits, bool is_firs
   }
 }
 
-template <typename Acc>
-void launch_stats_of(const Call& call, const LogitBlock& logits, bool is_first,
-                     cudaStream_t stream) {
-  if (needs_full(call)) {
-    launch_stats_typed<Acc, true>(call, logits, is_first, stream);
-  } else {
-    launch_stats_typed<Acc, false>(call, logits, is_first, stream);
-  }
-}
-
 }  // namespace
 
 void launch_row_stats(const Call& call, const LogitBlock& logits, bool is_first,
                       cudaStream_t stream) {
   if (logits.rows <= 0) return;
   if (call.is_f64) {
-    launch_stats_of<double>(call, logits, is_first, stream);
+    launch_stats_typed<double, true>(call, logits, is_first, stream);
+  } else if (needs_full(call)) {
+    launch_stats_typed<float, true>(call, logits, is_first, stream);
   } else {
-    launch_stats_of<float>(call, logits, is_first, stream);
+    launch_stats_typed<float, false>(call, logits, is_first, stream);
   }
 }
 
@@ -137,8 +129,10 @@ void launch_row_gradient(const Call& call, const LogitBlock& logits, const Gradi
   if (logits.rows <= 0) return;
   visit_dtype(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto kernel =
-        needs_full(call) ? row_gradient<AccOf<T>, T, true> : row_gradient<AccOf<T>, T, false>;
+    auto* kernel = row_gradient<AccOf<T>, T, true>;
+    if constexpr (sizeof(T) == 2) {
+      if (!needs_full(call)) kernel = row_gradient<AccOf<T>, T, false>;
+    }
     kernel<<<static_cast<unsigned>(logits.rows), kThreads, 0, stream>>>(call, logits, gradient);
   });
 }

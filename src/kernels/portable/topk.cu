@@ -69,7 +69,7 @@ struct RowReader {
   LogitMap<Acc, true> map;
 
   __device__ Acc operator()(std::int64_t j) const {
-    return map.v(map.biased(row[j], static_cast<int>(first_col + j))) * map.inverse_temperature;
+    return map.v(map.biased(row[j], static_cast<int>(first_col + j))) * map.factor;
   }
   // The best of `thread`'s columns from its `from`-th on in steps of `step`, after `last`.
   __device__ Best<Acc> best(std::int64_t thread, std::int64_t from, std::int64_t step,
