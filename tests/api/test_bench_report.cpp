@@ -5,18 +5,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "flce/bench_card.hpp"
 #include "flce/bench_csv.hpp"
 #include "flce/bench_cuda_report.hpp"
+#include "flce/bench_order.hpp"
 #include "flce/parallel.hpp"
 #include "flce/random_matrix.hpp"
 
@@ -55,6 +60,39 @@ BenchResult made_up() {
   naive.refused = "needs 5 GB, and the card has \"4\"";
   result.rows = {fused, naive};
   return result;
+}
+
+TEST(BenchOrder, HasEachOfThemOnceAndIsTheSameAgain) {
+  for (const std::size_t count : {0, 1, 2, 9}) {
+    std::vector<std::size_t> all(count);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    for (std::int64_t round = -1; round < 20; ++round) {
+      std::vector<std::size_t> order = shuffled_order(count, 1, round);
+      EXPECT_EQ(order, shuffled_order(count, 1, round)) << round;
+      std::sort(order.begin(), order.end());
+      EXPECT_EQ(order, all) << round;
+    }
+  }
+}
+
+// In a cyclic order each variant always has the same one before it.
+TEST(BenchOrder, NeighboursChangeFromRoundToRound) {
+  constexpr std::size_t kCount = 5;
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    std::set<std::vector<std::size_t>> orders;
+    std::set<std::size_t> first;
+    std::set<std::pair<std::size_t, std::size_t>> neighbours;
+    for (std::int64_t round = -1; round < 40; ++round) {
+      const std::vector<std::size_t> order = shuffled_order(kCount, seed, round);
+      orders.insert(order);
+      first.insert(order.front());
+      for (std::size_t i = 1; i < kCount; ++i) neighbours.emplace(order[i - 1], order[i]);
+    }
+    EXPECT_GT(orders.size(), 25u) << seed;
+    EXPECT_EQ(first.size(), kCount) << seed;
+    EXPECT_EQ(neighbours.size(), kCount * (kCount - 1)) << seed;
+  }
+  EXPECT_NE(shuffled_order(9, 1, 0), shuffled_order(9, 2, 0));
 }
 
 TEST(BenchReport, ACardsRowsHaveTheFilesColumns) {

@@ -43,8 +43,10 @@ constexpr const char* kFooter =
     "forward is the loss alone; fused-liger is fused with the chunk of the published rule. On the\n"
     "CPU each method's resident set is measured in a process of its own. Times are of interleaved\n"
     "rounds after a warm-up, on random data. On a card the three bare products are timed in every\n"
-    "round, and memory is what was allocated there; --device auto takes a card where there is "
-    "one.\n"
+    "round. Each round there has an order of its own (from --seed), and right before each\n"
+    "measurement the card runs those products untimed (with --no-floor: the variant itself), so\n"
+    "that it matters little what ran before. Memory is what was allocated there; --device auto\n"
+    "takes a card where there is one.\n"
     "Exit code: 0 fine, 2 wrong usage or input.";
 
 using Json = nlohmann::ordered_json;
@@ -241,7 +243,10 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
       .add_option("--warm-seconds", options.warm_seconds,
                   "On a card: products before the rounds, for a cold one flatters (default: 3)")
       ->check(CLI::Range(0.0, 600.0));
-  command.add_option("--seed", options.data.seed, "Seed of the random data")->capture_default_str();
+  command
+      .add_option("--seed", options.data.seed,
+                  "Seed of the random data and, on a card, of the order of the rounds")
+      ->capture_default_str();
   command.add_option("--data", options.data_kind, fmt::format("One of {}", kDataKindNames))
       ->capture_default_str();
   command.add_flag("--no-rss", options.no_rss, "Do not measure the resident set");
