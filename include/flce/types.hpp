@@ -20,7 +20,7 @@ enum class Dtype : std::int32_t { kNone = 0, kF64, kF32, kBF16, kF16, kI64, kI32
 
 // How the logits are kept; docs/methods.md explains each. The eager variants keep and round what
 // the PyTorch code that people run does: baselines for a comparison. Any problem can be planned
-// with them; what they run is the loss without options, on the CPU.
+// with them; what they run is the loss without options.
 enum class Method : std::int32_t {
   kAuto = 0,
   kNaive,

@@ -132,7 +132,7 @@ void book(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger& to) 
   const Sizes s = sizes_of(p, tiling, kept);
   Book ledger(to);
   book_tokens(p, tiling, s, ledger);
-  book_logits(p, kept, s, ledger);
+  if (p.tokens > 0) book_logits(p, kept, s, ledger);  // no token, no product
   if (p.wants.any_gradient()) book_gradients(p, s, ledger);
 }
 

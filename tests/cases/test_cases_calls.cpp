@@ -279,8 +279,9 @@ TEST(Cases, C071_EvaluationKeepsNothing) {
   problem.wants = {.grad_hidden = false, .grad_weight = false};
   for (const Method method : {Method::kAuto, Method::kFused, Method::kRecompute}) {
     const flce::Plan plan = flce::plan(problem, caps_with(2), {.method = method});
-    // On a card 32 MiB are logits, 32 MiB the products' own and 8 MiB packed hidden states.
-    const std::uint64_t most = on_cuda() ? 74 * kMiB : 64 * kMiB;
+    // On a card 128 MiB are a piece of the logits, 32 MiB the products' own and 8 or 16 MiB packed
+    // hidden states.
+    const std::uint64_t most = on_cuda() ? 178 * kMiB : 64 * kMiB;
     EXPECT_LT(plan.extra_bytes, most) << flce::name_of(plan.method);
     EXPECT_EQ(plan.output_bytes, 4U);
   }

@@ -69,7 +69,9 @@ TEST(CasesNumerics, C040_VeryLargeVocabularies) {
       EXPECT_TRUE(all_near(results.loss, {right}, 1e-6)) << vocab;
       const double share = 1.0 / static_cast<double>(vocab);
       for (std::int64_t j = 1; j < vocab; ++j) {
-        ASSERT_NEAR(results.grad_weight[j], share, 1e-3 * share) << j << " of " << vocab;
+        // On a card the products see probabilities that are rounded to the inputs' type.
+        const double relative = on_cuda() ? std::max(1e-3, digits(dtype)) : 1e-3;
+        ASSERT_NEAR(results.grad_weight[j], share, relative * share) << j << " of " << vocab;
       }
       expect_no_total(results.grad_weight);
     }

@@ -252,6 +252,26 @@ testing::AssertionResult all_zero(const std::vector<double>& values) {
   return all_near(values, std::vector<double>(values.size(), 0.0), 0.0);
 }
 
+// What f16's smallest step costs on a card, for each logit's gradient: gradients are stored times a
+// power of two that brings the largest possible one near f16's largest number
+// (src/kernels/portable, gradient_scale), or 2^8 below that where there is a z-loss.
+double f16_step(const Case& c, const oracle::Result& want) {
+  if (!on_cuda() || c.dtype != Dtype::kF16) return 0.0;
+  const auto largest = [](const std::vector<double>& values, double otherwise) {
+    double most = values.empty() ? otherwise : 0.0;
+    for (const double value : values) {
+      if (std::isfinite(value)) most = std::max(most, std::abs(value));
+    }
+    return most;
+  };
+  const double divisor = std::abs(want.divisor) > 0 ? std::abs(want.divisor) : 1.0;
+  const double loss = largest(c.in.grad_output, 1.0) * largest(c.in.token_weight, 1.0) *
+                      largest(c.in.class_weight, 1.0) / divisor;
+  const double size = (2 * loss + 16 * largest(c.in.grad_entropy, 0.0)) /
+                      (c.in.temperature_per_token.empty() ? c.in.temperature : 0.25);
+  return size * (c.in.z_loss != 0.0 ? 0x1p-30 : 0x1p-36);
+}
+
 Tolerance tolerance_of(const Case& c, const oracle::Result& want) {
   const oracle::Conditioning& size = want.conditioning;
   const double eps = oracle::unit_roundoff(format_of(real_of(c.dtype)));
@@ -274,6 +294,11 @@ Tolerance tolerance_of(const Case& c, const oracle::Result& want) {
                                 added(c.grad_weight_start, want.grad_weight));
   tolerance.grad_bias = bound(size.grad_bias, size.grad_bias_uncapped, c.grad_bias_type(),
                               added(c.grad_bias_start, want.grad_bias));
+  const double step = f16_step(c, want);
+  const double logits = std::sqrt(static_cast<double>(c.in.tokens * c.in.vocab));
+  tolerance.grad_hidden += step * logits * norm(c.in.w);
+  tolerance.grad_weight += step * logits * norm(c.in.x);
+  tolerance.grad_bias += step * logits * std::sqrt(static_cast<double>(c.in.tokens));
   return tolerance;
 }
 

@@ -13,6 +13,7 @@
 #include "oracle/formats.hpp"
 #include "oracle/unfused.hpp"
 #include "support/compare.hpp"
+#include "support/device.hpp"
 #include "support/params.hpp"
 #include "support/storage.hpp"
 
@@ -69,7 +70,11 @@ class Accuracy : public testing::TestWithParam<std::tuple<Dtype, Data>> {
         const RunConfig config{method, chunk, 2};
         const Results got = run_case(c, config).results;
         const std::string text = std::string(setting) + ": " + describe(c, config);
-        expect_rule("loss", got.loss, unfused.loss, exact.loss, 0x1p-24, text);
+        // Tensor cores cut a logit's sum off after each 16 terms, which the unfused computation
+        // here, in f32 on the CPU, does not; it would on the card.
+        const bool is_cut = on_cuda() && size_of(c.dtype) == 2;
+        const double cuts = is_cut ? static_cast<double>(c.in.hidden) / 16 : 0.0;
+        expect_rule("loss", got.loss, unfused.loss, exact.loss, (1 + cuts) * 0x1p-24, text);
         expect_rule("grad_hidden", got.grad_hidden, unfused.grad_hidden, exact.grad_hidden,
                     oracle::unit_roundoff(format), text);
         expect_rule("grad_weight", got.grad_weight, unfused.grad_weight, exact.grad_weight,

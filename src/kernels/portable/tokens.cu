@@ -116,8 +116,9 @@ __global__ void __launch_bounds__(kOneBlock) scan_targets(const __grid_constant_
 }
 
 // f16 has 5 bits of exponent: gradients of a mean over many tokens would vanish in it. They are
-// stored times a power of two that brings the largest coefficient to about 256, which leaves room
-// for what this bound does not know (z-loss: its factor is 2 * lambda * L).
+// stored times a power of two that brings the largest possible one to 2^13 .. 2^14, a quarter of
+// what f16 holds; with a z-loss, whose factor 2 * lambda * L is not known here, to 2^7 .. 2^8. Of
+// the entropy |p (log p + H)| is at most log V + 1, which is below 16 for any head.
 __global__ void __launch_bounds__(kOneBlock) gradient_scale(const __grid_constant__ Call call) {
   __shared__ double scratch[kOneBlock];
   const LossParams params = loss_params(call);
@@ -127,8 +128,9 @@ __global__ void __launch_bounds__(kOneBlock) gradient_scale(const __grid_constan
     const std::int64_t target = call.states[i].target;
     if (target < 0) continue;
     const double weight = (1.0 - params.label_smoothing) * class_weight_of(call, target) + smooth;
-    const double size = (fabs(upstream_of(call, i) * weight) + fabs(grad_entropy_of(call, i))) /
-                        temperature_of(call, i);
+    const double size =
+        (fabs(upstream_of(call, i) * weight) + 16.0 * fabs(grad_entropy_of(call, i))) /
+        temperature_of(call, i);
     if (isfinite(size)) largest = Larger{}(largest, size);
   }
   largest = block_join(largest, scratch, Larger{});
@@ -136,7 +138,7 @@ __global__ void __launch_bounds__(kOneBlock) gradient_scale(const __grid_constan
   int exponent = 0;
   if (largest > 0.0) frexp(largest, &exponent);  // largest = m * 2^exponent, 0.5 <= m < 1
   // The products' factor is a float: keep the power where its inverse is one.
-  exponent = max(-100, min(100, 8 - exponent));
+  exponent = max(-100, min(100, (params.z_loss != 0.0 ? 8 : 14) - exponent));
   GradientScale scale;
   scale.power = ldexp(1.0, exponent);
   scale.alpha = static_cast<float>(ldexp(call.scale, -exponent));
