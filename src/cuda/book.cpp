@@ -110,10 +110,7 @@ void book_logits(const Problem& p, const Kept& kept, const Sizes& s, Book& ledge
     ledger.book(Slot::kGradientPacked, bytes_of(s.chunk, in_lines(p.vocab, s.in_size), s.in_size));
   }
   ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, s.hidden_cols, s.in_size));
-  // A product split along its sum needs room for its parts; small ones need little.
-  const std::uint64_t widest = bytes_of(s.chunk, std::max(p.vocab, p.hidden), 4 * s.acc_size);
-  ledger.book(Slot::kGemmScratch,
-              std::min<std::uint64_t>(round_up_bytes(widest, 1 << 16), kGemmScratchBytes));
+  ledger.book(Slot::kGemmScratch, gemm_scratch_bytes(p, s.chunk));
 }
 
 void book_gradients(const Problem& p, const Sizes& s, Book& ledger) {

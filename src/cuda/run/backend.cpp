@@ -75,8 +75,12 @@ void look_at_outputs(const Outputs& out, Locator& locator) {
   locator.look("grad_bias", out.grad_bias);
 }
 
-// cuBLASLt wants rows that follow each other; hidden rows are packed anyway.
-void check_strides(const MatrixView& weight) {
+// cuBLASLt wants rows that follow each other (hidden rows are packed anyway), and the kernels count
+// columns in 32 bits.
+void check_weight(const MatrixView& weight) {
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 31;
+  require(weight.rows < kMostRows, ErrorCode::kUnsupported,
+          "weight has {} rows; on device cuda it must have fewer than 2^31", weight.rows);
   require(weight.rows <= 1 || weight.row_stride >= weight.cols, ErrorCode::kUnsupported,
           "weight has row stride {} and {} columns; on device cuda its rows must follow each other "
           "(row stride of at least {}), so copy it once",
@@ -91,7 +95,7 @@ class CudaBackend final : public CudaPlanBackend {
     look_at_outputs(*step.outputs, locator);
     locator.look("workspace", step.workspace);
     locator.look("saved", step.saved);
-    check_strides(step.inputs->weight);
+    check_weight(step.inputs->weight);
     const int before = current_device();
     if (locator.device() >= 0 && locator.device() != before) {
       check_cuda(cudaSetDevice(locator.device()), "making the memory's device the current one");

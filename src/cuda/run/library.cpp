@@ -49,12 +49,14 @@ std::string find_refusal() {
   if (status == cudaErrorInsufficientDriver) {
     int driver = 0;
     cudaDriverGetVersion(&driver);
-    return driver == 0 ? std::string("there is no NVIDIA driver on this machine; device cpu works")
-                       : fmt::format(
-                             "the NVIDIA driver knows CUDA {}.{} at most, this build needs "
-                             "{}.{}; install a newer driver; device cpu works",
-                             driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                             CUDART_VERSION % 1000 / 10);
+    return driver == 0
+               ? std::string(
+                     "CUDA needs an NVIDIA driver, and this machine has none; device cpu works")
+               : fmt::format(
+                     "the NVIDIA driver knows CUDA {}.{} at most, this build needs "
+                     "{}.{}; install a newer driver; device cpu works",
+                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                     CUDART_VERSION % 1000 / 10);
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
     return "the NVIDIA driver sees no CUDA device; device cpu works";
