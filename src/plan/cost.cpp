@@ -98,8 +98,10 @@ double row_bytes(const Problem& p, Method method) {
 }  // namespace
 
 double estimate_seconds(const Problem& p, const DeviceCaps& caps, const Tiling& tiling,
-                        int num_gemms) {
-  const double flops_per_second = matmul_flops_of(caps, p.dtype);
+                        int num_gemms, bool allow_tf32) {
+  // TF32 operands are twice as wide as 16-bit ones: half their rate (data sheets).
+  const double flops_per_second =
+      allow_tf32 ? 0.5 * caps.matmul_flops : matmul_flops_of(caps, p.dtype);
   if (flops_per_second <= 0.0) return 0.0;
   if (caps.kind == DeviceKind::kCpu) return estimate_cpu_seconds(p, caps, tiling, num_gemms);
   const double flops = 2.0 * elements(p.tokens, p.hidden) * static_cast<double>(p.vocab);

@@ -74,7 +74,8 @@ Evaluation evaluate(const Scope& scope, const MethodInfo& method, std::uint64_t 
   report.saved_bytes = booking.saved_bytes;
   report.extra_bytes = booking.extra_bytes;
   report.peak_bytes = saturating_add(io_bytes, booking.extra_bytes);
-  report.seconds = estimate_seconds(scope.problem, scope.caps, booking.tiling, report.gemms);
+  report.seconds = estimate_seconds(scope.problem, scope.caps, booking.tiling, report.gemms,
+                                    scope.request.allow_tf32);
   result.booking = booking;
   result.answer = choice.fits ? Answer::kServes : Answer::kTooBig;
   if (!choice.fits) write_too_big(scope, report);
