@@ -170,6 +170,20 @@ struct TunedProduct {
 FLCE_API std::vector<TunedProduct> tune_products(std::int64_t tokens, std::int64_t hidden,
                                                  std::int64_t vocab, Dtype dtype, int rounds);
 
+// The pass over a chunk's logits (tokens, vocab) in f32 that makes their gradient in `dtype`,
+// alone, on random data of its own: medians of `rounds`.
+struct RowPass {
+  std::uint64_t bytes = 0;             // each logit read once, each gradient written once
+  double fused_seconds = 0.0;          // by one kernel, as `fused` does it
+  double apart_seconds = 0.0;          // by two, as `naive` does: logits are read twice
+  double copy_bytes_per_second = 0.0;  // of a copy on the card, bytes read and written
+  // Of the copy's bandwidth, by the one kernel.
+  double share() const {
+    return static_cast<double>(bytes) / fused_seconds / copy_bytes_per_second;
+  }
+};
+FLCE_API RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype dtype, int rounds);
+
 // ||got - want|| / ||want|| over all elements, both on the current device and of equal shape;
 // `want` in f64 or f32. Infinite where one has a NaN that the other has not. Waits.
 FLCE_API double cuda_relative_error(const MatrixView& got, const MatrixView& want);

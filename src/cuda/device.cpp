@@ -152,6 +152,16 @@ std::vector<TunedProduct> tune_products(std::int64_t tokens, std::int64_t hidden
   return library().tune(tokens, hidden, vocab, dtype, rounds);
 }
 
+RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype dtype, int rounds) {
+  require(tokens > 0 && vocab > 0 && rounds > 0,
+          "the pass is measured for tokens, vocab and rounds > 0; given {}, {} and {}", tokens,
+          vocab, rounds);
+  require(dtype == Dtype::kF32 || dtype == Dtype::kBF16 || dtype == Dtype::kF16,
+          ErrorCode::kUnsupported, "the pass is measured for f32, bf16 and f16, not {}",
+          name_of(dtype));
+  return library().measure_row_pass(tokens, vocab, dtype, rounds);
+}
+
 double cuda_relative_error(const MatrixView& got, const MatrixView& want) {
   require(got.rows == want.rows && got.cols == want.cols,
           "cannot compare ({}, {}) with ({}, {}); the shapes must be equal", got.rows, got.cols,

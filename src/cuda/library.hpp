@@ -60,6 +60,8 @@ class CudaLibrary {
                                                 bool allow_tf32) const = 0;
   virtual std::vector<TunedProduct> tune(std::int64_t tokens, std::int64_t hidden,
                                          std::int64_t vocab, Dtype dtype, int rounds) const = 0;
+  virtual RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype dtype,
+                                   int rounds) const = 0;
   virtual double relative_error(const MatrixView& got, const MatrixView& want) const = 0;
 };
 

@@ -194,6 +194,9 @@ class PretendLibrary final : public CudaLibrary {
   std::unique_ptr<CudaFloor> make_floor(const MatrixView&, const MatrixView&, bool) const override {
     throw Error(ErrorCode::kUnsupported, "pretend CUDA has no products");
   }
+  RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype, int) const override {
+    return {static_cast<std::uint64_t>(6 * tokens * vocab), 1e-3, 2e-3, 1e12};
+  }
   std::vector<TunedProduct> tune(std::int64_t, std::int64_t, std::int64_t, Dtype,
                                  int) const override {
     return {{"logits", 0, "128x128", "1x1", 20, 2, 2e-3},

@@ -121,6 +121,7 @@ TEST_F(CliCuda, TuneEndsWithRowsForTheTable) {
   const std::string text = fine("tune --tokens 256 --hidden 128 --vocab 512 --rounds 2");
   for (const std::string& part :
        {std::string("product"), std::string("to rank 0"), std::string("best"),
+        std::string("of a copy's"),
         "    Choice{\"" + std::string(cuda_caps(0).name.data()) + "\", Product::kLogits, 256, "}) {
     EXPECT_TRUE(contains(text, part)) << text;
   }

@@ -100,6 +100,15 @@ std::string rows_text(const std::vector<Candidates>& groups, const DeviceCaps& c
   return text;
 }
 
+std::string pass_text(const RowPass& pass) {
+  return fmt::format(
+      "the pass over the logits: {:.3f} ms by one kernel ({:.0f} % of a copy's {:.0f} GB/s), "
+      "{:.3f} ms "
+      "by two",
+      1e3 * pass.fused_seconds, 1e2 * pass.share(), 1e-9 * pass.copy_bytes_per_second,
+      1e3 * pass.apart_seconds);
+}
+
 std::int64_t size_of_option(const char* name, const std::optional<std::int64_t>& value) {
   if (value.value_or(0) >= 1) return *value;
   throw Error(
@@ -126,13 +135,16 @@ int tune(const TuneOptions& options) {
   Progress progress("tune");
   progress.update(0, 0, "timing cuBLASLt's candidates");
   const std::vector<TunedProduct> all = tune_products(tokens, hidden, vocab, dtype, options.rounds);
+  progress.update(0, 0, "timing the pass over the logits");
+  const RowPass pass = measure_row_pass(tokens, vocab, dtype, options.rounds);
   progress.clear();
   const std::vector<Candidates> groups = by_product(all);
-  write_out(fmt::format(
-      "{}: {} tokens x {} hidden x {} vocab, {}, median of {} rounds\n{}\n"
-      "Rows for src/cuda/choices.cpp:\n{}",
-      caps.name.data(), format_count(tokens), format_count(hidden), format_count(vocab),
-      name_of(dtype), options.rounds, table_text(groups), rows_text(groups, caps, tokens, vocab)));
+  write_out(
+      fmt::format("{}: {} tokens x {} hidden x {} vocab, {}, median of {} rounds\n{}\n"
+                  "{}\n\nRows for src/cuda/choices.cpp:\n{}",
+                  caps.name.data(), format_count(tokens), format_count(hidden), format_count(vocab),
+                  name_of(dtype), options.rounds, table_text(groups), pass_text(pass),
+                  rows_text(groups, caps, tokens, vocab)));
   return 0;
 }
 

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "core/check.hpp"
-#include "cuda/run/current.hpp"
+#include "cuda/run/measure.hpp"
 #include "cuda/run/products.hpp"
 
 namespace flce::cuda {
@@ -20,65 +20,23 @@ constexpr int kMostCandidates = 32;
 constexpr int kFloorRounds = 7;
 constexpr double kNearBest = 1.15;
 
-// Device memory of a measurement.
-class Block {
- public:
-  explicit Block(std::uint64_t bytes) {
-    const bool is_given = cudaMalloc(&data_, bytes) == cudaSuccess;
-    if (!is_given) cudaGetLastError();  // or the next launch would seem to have failed
-    require(is_given, ErrorCode::kOutOfBudget, "no memory for {} bytes of a measurement's operands",
-            bytes);
-  }
-  ~Block() { cudaFree(data_); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
-
-class Event {
- public:
-  Event() { check_cuda(cudaEventCreate(&event_), "making an event"); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-double seconds_of(const Gemm& gemm, const Candidate& candidate, const Event& start,
-                  const Event& stop) {
-  check_cuda(cudaEventRecord(start.get(), nullptr), "recording an event");
-  run_gemm(gemm, candidate, nullptr);
-  check_cuda(cudaEventRecord(stop.get(), nullptr), "recording an event");
-  check_cuda(cudaEventSynchronize(stop.get()), "a product");
-  float milliseconds = 0.0F;
-  check_cuda(cudaEventElapsedTime(&milliseconds, start.get(), stop.get()), "reading events");
-  return 1e-3 * milliseconds;
+double seconds_of(const Gemm& gemm, const Candidate& candidate, const Stopwatch& watch) {
+  return watch.seconds([&] { run_gemm(gemm, candidate, nullptr); });
 }
 
 // The median time of each candidate, all of them in each round.
 std::vector<double> time_candidates(const Gemm& gemm, const std::vector<Candidate>& candidates,
                                     int rounds) {
-  const Event start;
-  const Event stop;
+  const Stopwatch watch;
   std::vector<std::vector<double>> seconds(candidates.size());
   for (int round = -1; round < rounds; ++round) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const double one = seconds_of(gemm, candidates[i], start, stop);
+      const double one = seconds_of(gemm, candidates[i], watch);
       if (round >= 0) seconds[i].push_back(one);
     }
   }
   std::vector<double> medians;
-  for (std::vector<double>& all : seconds) {
-    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
-                     all.end());
-    medians.push_back(all[all.size() / 2]);
-  }
+  for (const std::vector<double>& all : seconds) medians.push_back(median_of(all));
   return medians;
 }
 

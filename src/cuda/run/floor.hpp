@@ -14,6 +14,7 @@ std::unique_ptr<CudaFloor> make_floor(const MatrixView& hidden, const MatrixView
                                       bool allow_tf32);
 std::vector<TunedProduct> tune(std::int64_t tokens, std::int64_t hidden, std::int64_t vocab,
                                Dtype dtype, int rounds);
+RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype dtype, int rounds);
 double relative_error(const MatrixView& got, const MatrixView& want);
 
 }  // namespace flce::cuda

@@ -198,6 +198,10 @@ class Library final : public CudaLibrary {
                                  Dtype dtype, int rounds) const override {
     return cuda::tune(tokens, hidden, vocab, dtype, rounds);
   }
+  RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype dtype,
+                           int rounds) const override {
+    return cuda::measure_row_pass(tokens, vocab, dtype, rounds);
+  }
   double relative_error(const MatrixView& got, const MatrixView& want) const override {
     return cuda::relative_error(got, want);
   }
