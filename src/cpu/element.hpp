@@ -4,26 +4,10 @@
 
 #include "core/check.hpp"
 #include "flce/types.hpp"
+#include "math/element.hpp"
 #include "math/round.hpp"
 
 namespace flce::cpu {
-
-template <typename T>
-struct Type {
-  using type = T;
-};
-
-// The type that sums are made in: double for f64, float for the others.
-template <typename T>
-struct Accumulation {
-  using type = float;
-};
-template <>
-struct Accumulation<double> {
-  using type = double;
-};
-template <typename T>
-using AccOf = typename Accumulation<T>::type;
 
 // Calls visit(Type<T>{}) with the element type of a real tensor.
 template <typename Visit>

@@ -170,10 +170,7 @@ struct Target {
 };
 inline Target target_of(const Problem& p, const Inputs& inputs, std::int64_t token) {
   const Options& o = p.options;
-  if (o.shift > 0) {
-    const std::int64_t length = o.sequence_length > 0 ? o.sequence_length : p.tokens;
-    if (o.shift >= length - token % length) return {0, true};
-  }
+  if (!has_target(token, p.tokens, o.shift, o.sequence_length)) return {0, true};
   const std::int64_t row = load_target(inputs.target, token + o.shift);
   return {row, row == o.ignore_index};
 }

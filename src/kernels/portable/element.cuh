@@ -6,14 +6,10 @@
 #include <cstdint>
 
 #include "kernels/portable/kernels.hpp"
+#include "math/element.hpp"
 #include "math/round.hpp"
 
 namespace flce::cuda {
-
-template <typename T>
-struct Type {
-  using type = T;
-};
 
 // Calls visit(Type<T>{}) with the element type of a real tensor.
 template <typename Visit>
@@ -29,18 +25,6 @@ void visit_dtype(Dtype dtype, Visit&& visit) {
       return visit(Type<float>{});
   }
 }
-
-// The type that sums over elements of type T are made in.
-template <typename T>
-struct Accumulation {
-  using type = float;
-};
-template <>
-struct Accumulation<double> {
-  using type = double;
-};
-template <typename T>
-using AccOf = typename Accumulation<T>::type;
 
 __device__ inline double load_real(const Reals& view, std::int64_t i) {
   const std::int64_t at = i * view.stride;

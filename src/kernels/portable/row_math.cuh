@@ -9,7 +9,6 @@
 namespace flce::cuda {
 
 constexpr int kWarp = 32;
-constexpr int kMaxWarps = 32;
 // Columns that a thread handles at once: 16 bytes of f32 logits.
 constexpr int kQuad = 4;
 

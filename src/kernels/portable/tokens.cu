@@ -60,10 +60,7 @@ __global__ void widen_vectors(const __grid_constant__ Call call) {
 // there.
 __device__ inline std::int64_t resolve_target(const Call& call, std::int64_t token,
                                               std::int64_t& given) {
-  if (call.shift > 0) {
-    const std::int64_t length = call.sequence_length > 0 ? call.sequence_length : call.tokens;
-    if (call.shift >= length - token % length) return kIgnored;
-  }
+  if (!has_target(token, call.tokens, call.shift, call.sequence_length)) return kIgnored;
   given = load_integer(call.target, token + call.shift);
   if (given == call.ignore_index) return kIgnored;
   return given >= 0 && given < call.vocab_total ? given : kOutOfRange;
