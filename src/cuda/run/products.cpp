@@ -67,15 +67,14 @@ void multiply_grad_hidden(const Memory& memory, const GradientBlock& gradient, R
     g.d_row_stride = stride_of(out);
   }
   run_gemm(g, memory.stream());
-  const RowsOut rows{out.data, out.row_stride, out.dtype};
-  if (sums && turn.last) {
+  if (!turn.last) return;
+  if (sums) {
     launch_store_rows({g.d, g.n, g.out}, {row_of(out, tokens.begin), out.row_stride, out.dtype},
                       g.m, g.n, false, memory.stream());
   }
   // 0 * inf in the weight is not 0.
-  if (turn.last) {
-    launch_clear_inactive(memory.call(), rows, tokens.begin, g.m, g.n, memory.stream());
-  }
+  launch_clear_inactive(memory.call(), {out.data, out.row_stride, out.dtype}, tokens.begin, g.m,
+                        g.n, memory.stream());
 }
 
 void multiply_grad_weight(const Memory& memory, const GradientBlock& gradient, Range tokens,
