@@ -156,20 +156,18 @@ std::vector<TunedProduct> tune(std::int64_t tokens, std::int64_t hidden, std::in
   const Block scratch(kGemmScratchBytes);
   launch_random_rows({x.data(), hidden, dtype}, tokens, hidden, 1.0F, 1, nullptr);
   launch_random_rows({w.data(), hidden, dtype}, vocab, hidden, 0.02F, 2, nullptr);
-  launch_random_rows({logits.data(), vocab, dtype}, tokens, vocab, 1e-3F, 3, nullptr);
+  // The gradient of f32 logits takes their place, so its rows are as far apart.
+  const std::int64_t gradient_stride = vocab * (size_of(wide) / size);
+  launch_random_rows({logits.data(), gradient_stride, dtype}, tokens, vocab, 1e-3F, 3, nullptr);
   launch_random_rows({grad_w.data(), hidden, wide}, vocab, hidden, 1.0F, 4, nullptr);
   check_launch("random operands");
-  const auto make = [&](Dtype logit_dtype) {
-    return three_products(n, dtype, {x.data(), hidden, false}, {w.data(), hidden, false},
-                          logits.data(), logit_dtype, grad_x.data(), grad_w.data(), scratch.data());
-  };
-  // The gradient of f32 logits takes their place, so its rows are as far apart.
-  std::array<Gemm, 3> ours = make(wide);
-  ours[1].a.row_stride = ours[2].a.row_stride = vocab * (size_of(wide) / size);
+  std::array<Gemm, 3> ours =
+      three_products(n, dtype, {x.data(), hidden, false}, {w.data(), hidden, false}, logits.data(),
+                     wide, grad_x.data(), grad_w.data(), scratch.data());
+  ours[1].a.row_stride = ours[2].a.row_stride = gradient_stride;
   Gemm acc = ours[2];
   acc.out = wide;
   acc.accumulate = true;
-  std::vector<Gemm> gemms{ours[1], ours[2]};
   ours[1].product = Product::kGradHidden;
   ours[2].product = Product::kGradWeight;
   acc.product = Product::kGradWeightAcc;
