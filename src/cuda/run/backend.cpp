@@ -87,6 +87,15 @@ void check_weight(const MatrixView& weight) {
           weight.row_stride, weight.cols, weight.cols);
 }
 
+// cuBLASLt has no kernels for rows further apart.
+void check_row_stride(const char* name, const MatrixView& view) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
+  require(view.rows <= 1 || view.row_stride <= kMost, ErrorCode::kUnsupported,
+          "{} has row stride {}; on device cuda it is at most {} elements, so use a tensor whose "
+          "rows are closer",
+          name, view.row_stride, kMost);
+}
+
 class CudaBackend final : public CudaPlanBackend {
  public:
   int begin(const Step& step) const override {
@@ -96,6 +105,9 @@ class CudaBackend final : public CudaPlanBackend {
     locator.look("workspace", step.workspace);
     locator.look("saved", step.saved);
     check_weight(step.inputs->weight);
+    check_row_stride("weight", step.inputs->weight);
+    check_row_stride("grad_hidden", step.outputs->grad_hidden);
+    check_row_stride("grad_weight", step.outputs->grad_weight);
     const int before = current_device();
     if (locator.device() >= 0 && locator.device() != before) {
       check_cuda(cudaSetDevice(locator.device()), "making the memory's device the current one");

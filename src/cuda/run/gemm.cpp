@@ -16,6 +16,8 @@ namespace {
 
 // Candidates that a choice is looked up among.
 constexpr int kMostCandidates = 32;
+// Sums whose length is a multiple of this may be split.
+constexpr std::int64_t kSplitUnit = 8;
 
 cudaDataType_t data_type(Dtype dtype) {
   switch (dtype) {
@@ -168,8 +170,11 @@ std::vector<Candidate> candidates_of(const Gemm& g, int most) {
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, g.scratch_bytes);
   // A sum that is split into parts is put together in the compute type, never in a 16-bit output.
-  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  // In 16 bits sums of some lengths are not split: of 12289 terms cuBLASLt 13.1 loses the last one.
+  const auto split = g.k % kSplitUnit == 0 || size_of(g.in) > 2
+                         ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                         : CUBLASLT_REDUCTION_SCHEME_NONE;
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(split));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(g.b.data, g.b.row_stride, g.in));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(g.a.data, g.a.row_stride, g.in));
   const std::uint32_t out_alignment = alignment_of(g.d, g.d_row_stride, g.out);
