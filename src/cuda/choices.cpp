@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <tuple>
 
 #include "core/dtypes.hpp"
 #include "core/text.hpp"
@@ -16,13 +17,16 @@ namespace {
 constexpr std::array<const char*, 5> kNames{"logits", "grad_hidden", "grad_weight",
                                             "grad_weight_acc", "plain"};
 
-// Measured at H=4096, V=128256 in bf16 with cuBLASLt 13.1 (docs/measured.md): milliseconds of the
-// choice against those of the first candidate. Narrow pieces of the vocabulary were not measured.
+// Measured in bf16 with cuBLASLt 13.1 at H=4096 and H=2304, V=8192 to 256000, chunks of 4096 to
+// 16384 tokens (docs/kernels/cuda.md): milliseconds of the choice against those of the first
+// candidate. grad_hidden has none: there the first candidate is the best one, or within 1 % of it.
 constexpr std::array kChoices{
-    Choice{"h200", Product::kLogits, 2048, 16384, "168x128", "1x2", 197, 5},        // 6.15, 6.66
-    Choice{"h200", Product::kGradHidden, 2048, 16384, "128x256", "2x1", 23, 3},     // 5.21, 5.27
-    Choice{"h200", Product::kGradWeight, 2048, 16384, "128x160", "2x1", 29, 3},     // 5.64, 6.02
-    Choice{"h200", Product::kGradWeightAcc, 2048, 16384, "128x160", "2x1", 29, 3},  // 5.87, 6.55
+    Choice{"h200", Product::kLogits, 2048, 8192, "168x128", "1x2", 197, 5},         // 0.35, 0.36
+    Choice{"h200", Product::kLogits, 2048, 24576, "256x128", "1x2", 24, 5},         // 1.49, 1.50
+    Choice{"h200", Product::kLogits, 2048, 65536, "168x128", "1x2", 197, 5},        // 6.11, 6.57
+    Choice{"h200", Product::kGradWeight, 2048, 16384, "128x160", "2x1", 29, 3},     // 6.03, 6.42
+    Choice{"h200", Product::kGradWeight, 16384, 16384, "256x128", "1x2", 24, 5},    // 25.5, 26.2
+    Choice{"h200", Product::kGradWeightAcc, 2048, 16384, "128x160", "2x1", 29, 3},  // 6.18, 7.01
 };
 
 }  // namespace
@@ -36,7 +40,10 @@ const Choice* find_choice(std::string_view device, Product product, std::int64_t
     const bool serves = choice.device == device && choice.product == product &&
                         choice.min_tokens <= tokens && choice.min_vocab <= vocab;
     if (!serves) continue;
-    if (best == nullptr || choice.min_tokens > best->min_tokens) best = &choice;
+    if (best == nullptr || std::tie(choice.min_tokens, choice.min_vocab) >
+                               std::tie(best->min_tokens, best->min_vocab)) {
+      best = &choice;
+    }
   }
   return best;
 }

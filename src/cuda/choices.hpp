@@ -22,9 +22,11 @@ const char* name_of(Product product) noexcept;
 struct Choice {
   std::string_view device;  // DeviceCaps::name
   Product product;
-  std::int64_t min_tokens;  // of a chunk; the row with the most that the chunk reaches counts
-  std::int64_t min_vocab;   // rows of the head that the product sees
-  std::string_view tile;    // for people: "168x128"
+  // The row with the most tokens that a chunk reaches counts, and of those the one with the most
+  // rows of the head that the product sees.
+  std::int64_t min_tokens;
+  std::int64_t min_vocab;
+  std::string_view tile;  // for people: "168x128"
   std::string_view cluster;
   int tile_id;  // cuBLASLt's numbers (cublasLtMatmulTile_t, cublasLtClusterShape_t)
   int cluster_id;
