@@ -67,7 +67,6 @@ class Chunk {
 
 RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype dtype, int rounds) {
   const Chunk chunk(tokens, vocab, dtype);
-  const RowDevice device = row_device();
   const Stopwatch watch;
   std::vector<double> fused;
   std::vector<double> apart;
@@ -77,8 +76,7 @@ RowPass measure_row_pass(std::int64_t tokens, std::int64_t vocab, Dtype dtype, i
       if (round >= 0) all.push_back(seconds);
     };
     chunk.fill(static_cast<std::uint64_t>(2 * round + 3));
-    keep(fused,
-         watch.seconds([&] { launch_fused_rows(chunk.call, chunk.logits, device, nullptr); }));
+    keep(fused, watch.seconds([&] { launch_fused_rows(chunk.call, chunk.logits, nullptr); }));
     chunk.fill(static_cast<std::uint64_t>(2 * round + 4));
     const double statistics =
         watch.seconds([&] { launch_row_stats(chunk.call, chunk.logits, true, nullptr); });

@@ -102,7 +102,7 @@ void fused_chunk(const Step& step, Range tokens) {
   multiply_logits(memory, 0, block);
   launch_topk(memory.call(), block, 0, true, memory.stream());
   launch_token_factors(memory.call(), tokens.begin, tokens.size(), memory.stream());
-  launch_fused_rows(memory.call(), block, row_device(), memory.stream());
+  launch_fused_rows(memory.call(), block, memory.stream());
   launch_combine(memory.call(), tokens.begin, tokens.size(), memory.stream());
   launch_finish_topk(memory.call(), tokens.begin, tokens.size(), memory.stream());
   check_launch("fused_chunk");

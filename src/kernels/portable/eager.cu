@@ -28,11 +28,11 @@ __global__ void __launch_bounds__(kThreads)
   ColumnStats<Acc, true> stats;
   for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) {
     Acc v[kQuad] = {from[j]};
-    stats.add_some(v, 1, j, -1, map, nullptr, false);
+    stats.add(v, 1, j, -1, map, nullptr, false);
   }
   stats = merge_block<kThreads>(stats, of_warp);
   if (threadIdx.x == 0) {
-    const RowStats row = row_stats_of(stats, map);
+    const RowStats row = row_stats_of(stats, map, false);
     lse = static_cast<Acc>(row.max + log(row.others));
   }
   __syncthreads();

@@ -92,17 +92,9 @@ struct GradientBlock {
   std::int64_t row_stride = 0;  // in elements of the gradient's type
 };
 
-// What the kernel over whole rows may use of a device.
-struct RowDevice {
-  int shared_bytes = 48 << 10;  // the most that one block may ask for
-  bool has_clusters = false;    // of blocks that read each other's shared memory
-};
-// Asks the current device, and the code that was loaded for it.
-RowDevice row_device();
-
 // tokens.cu: one thread a token, or one block for all of them.
 void launch_widen_vectors(const Call& call, cudaStream_t stream);   // -> bias, class_weight
-void launch_scan_targets(const Call& call, cudaStream_t stream);    // -> states.target, totals
+void launch_scan_targets(const Call& call, cudaStream_t stream);    // -> states, totals
 void launch_gradient_scale(const Call& call, cudaStream_t stream);  // -> gradient_scale
 void launch_combine(const Call& call, std::int64_t first, std::int64_t count, cudaStream_t stream);
 void launch_coefficients(const Call& call, std::int64_t first, std::int64_t count,
@@ -117,10 +109,11 @@ void launch_merge_stats(const Call& call, std::int64_t first, std::int64_t count
                         const RowStats* gathered, int num_shards, cudaStream_t stream);
 
 // fused_rows.cu: whole rows of logits -> states.stats, gradients (whose factors are there) and the
-// gradient in place of the logits, in one pass where a row fits into the shared memory of up to
-// eight blocks.
-void launch_fused_rows(const Call& call, const LogitBlock& logits, const RowDevice& device,
-                       cudaStream_t stream);
+// gradient in place of the logits.
+void launch_fused_rows(const Call& call, const LogitBlock& logits, cudaStream_t stream);
+// resident_rows.cu: the same in one pass, where a row fits into the shared memory of a cluster of
+// blocks; false: it does not, and nothing was done.
+bool launch_resident_rows(const Call& call, const LogitBlock& logits, cudaStream_t stream);
 
 // rows.cu
 // Statistics of a block -> states.stats; `is_first`: written, else merged.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes over a row of logits: from what a product made to u, the statistics of a thread's
-// columns and their sum over a block, and the gradient of a column.
+// From what a product made to u, the statistics of some columns and their sum over a block, and the
+// gradient of a column.
 #pragma once
 
 #include "kernels/portable/element.cuh"
@@ -27,6 +27,20 @@ __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp2_of(x * kLog2E); }
 __device__ inline float tanh_of(float x) { return tanhf(x); }
 static __device__ __noinline__ double tanh_of(double x) { return tanh(x); }
+
+// NaN loses here; its exponential shows it.
+__device__ inline float larger_of(float a, float b) { return fmaxf(a, b); }
+__device__ inline double larger_of(double a, double b) { return fmax(a, b); }
+
+// A sum in pairs, then pairs of pairs, ...
+template <int kCount, typename Acc>
+__device__ inline Acc sum_of(const Acc* v) {
+  if constexpr (kCount == 1) {
+    return v[0];
+  } else {
+    return sum_of<kCount / 2>(v) + sum_of<kCount - kCount / 2>(v + kCount / 2);
+  }
+}
 
 template <typename Acc>
 constexpr __host__ __device__ Acc lowest() {
@@ -110,41 +124,37 @@ struct ColumnStats {
     others *= power;
   }
 
-  // Four columns from `col` on.
-  __device__ void add(const Acc (&v)[kQuad], int col, int target_col,
-                      const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
+  // The plain way: columns that are not the target.
+  template <int kCount>
+  __device__ void add_others(const Acc (&v)[kCount], const LogitMap<Acc, kFull>& map) {
     Acc most = v[0];
 #pragma unroll
-    for (int i = 1; i < kQuad; ++i) most = v[i] > most ? v[i] : most;
+    for (int i = 1; i < kCount; ++i) most = larger_of(most, v[i]);
     if (most > largest) {
       largest = most;
       rebase(most * map.factor);
     }
-    Acc e[kQuad];
+    Acc e[kCount];
 #pragma unroll
-    for (int i = 0; i < kQuad; ++i) e[i] = map.power(map.exponent(v[i], reference));
-    const unsigned place = static_cast<unsigned>(target_col) - static_cast<unsigned>(col);
-    if (place < kQuad) {
-#pragma unroll
-      for (int i = 0; i < kQuad; ++i) {
-        if (i != place) continue;
-        target = v[i];
-        e[i] = 0;
-      }
-    }
-    others += (e[0] + e[1]) + (e[2] + e[3]);
-    if (kFull) add_more(v, e, col, map, weights, wants_best);
+    for (int i = 0; i < kCount; ++i) e[i] = map.power(map.exponent(v[i], reference));
+    others += sum_of<kCount>(e);
   }
-  // The columns before `count` alone; the other v are ignored.
-  __device__ void add_some(const Acc (&v)[kQuad], int count, int col, int target_col,
-                           const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
+  // The first `count` of four columns from `col` on, the target among them or not; the other v are
+  // ignored.
+  __device__ void add(const Acc (&v)[kQuad], int count, int col, int target_col,
+                      const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
+    Acc most = v[0];
 #pragma unroll
-    for (int i = 0; i < kQuad; ++i) {  // unrolled: an array of registers has no run-time index
+    for (int i = 1; i < kQuad; ++i) {  // unrolled: an array of registers has no run-time index
+      if (i < count) most = larger_of(most, v[i]);
+    }
+    if (most > largest) {
+      largest = most;
+      rebase(most * map.factor);
+    }
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) {
       if (i >= count) continue;
-      if (v[i] > largest) {
-        largest = v[i];
-        rebase(v[i] * map.factor);
-      }
       Acc e = map.power(map.exponent(v[i], reference));
       if (col + i == target_col) {
         target = v[i];
@@ -156,11 +166,6 @@ struct ColumnStats {
   }
 
  private:
-  __device__ void add_more(const Acc (&v)[kQuad], const Acc (&e)[kQuad], int col,
-                           const LogitMap<Acc, kFull>& map, const Acc* weights, bool wants_best) {
-#pragma unroll
-    for (int i = 0; i < kQuad; ++i) add_one(v[i], e[i], col + i, map, weights, wants_best);
-  }
   __device__ void add_one(Acc v, Acc e, int col, const LogitMap<Acc, kFull>& map,
                           const Acc* weights, bool wants_best) {
     const Acc u = v * map.factor;
@@ -219,21 +224,29 @@ __device__ inline ColumnStats<Acc, kFull> merge_block(const ColumnStats<Acc, kFu
   return merge_lanes<kWarps>(of_warp[threadIdx.x % kWarps]);
 }
 
-// In the units of math/row.hpp. The target's logit is the one that the exponentials see.
+constexpr double kFarAhead = 300.0;
+
+// In the units of math/row.hpp. The target's logit is the one that the exponentials see;
+// `has_target`: it is in one of the columns.
 template <typename Acc, bool kFull>
 __device__ inline RowStats row_stats_of(const ColumnStats<Acc, kFull>& s,
-                                        const LogitMap<Acc, kFull>& map) {
+                                        const LogitMap<Acc, kFull>& map, bool has_target) {
   constexpr double kUnit = LogitMap<Acc, kFull>::kUnit;
   RowStats row;
   row.max = static_cast<double>(s.reference) * kUnit;
   row.others = s.others;
   row.target = kFull ? static_cast<double>(s.target * map.factor)
                      : static_cast<double>(s.target) * static_cast<double>(map.factor) * kUnit;
-  row.target_slope = s.target_slope;
+  row.target_slope = kFull || !has_target ? static_cast<double>(s.target_slope) : 1.0;
   row.entropy = s.entropy;
   row.weighted = s.weighted;
   row.best = s.best;
   row.best_index = s.best_index;
+  // The plain way leaves the target out of the maximum; e^(target - max) must stay finite.
+  if (has_target && row.target > row.max + kFarAhead) {
+    row.others = rescale(row.others, row.max - row.target);
+    row.max = row.target;
+  }
   return row;
 }
 
@@ -268,109 +281,6 @@ struct Coefficients {
     return g * map.slope(biased);
   }
 };
-
-// Four gradients, rounded to nearest even, as one access.
-template <typename T>
-struct alignas(kQuad * sizeof(T)) Quad {
-  T value[kQuad];
-};
-template <typename T>
-__device__ inline Quad<T> rounded(const AccOf<T> (&g)[kQuad]) {
-  Quad<T> to;
-#pragma unroll
-  for (int i = 0; i < kQuad; ++i) to.value[i] = round_to<T>(g[i]);
-  return to;
-}
-template <>
-__device__ inline Quad<BF16> rounded<BF16>(const float (&g)[kQuad]) {
-  uint2 bits;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
-  Quad<BF16> to;
-  memcpy(&to, &bits, sizeof to);
-  return to;
-}
-template <>
-__device__ inline Quad<F16> rounded<F16>(const float (&g)[kQuad]) {
-  uint2 bits;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
-  Quad<F16> to;
-  memcpy(&to, &bits, sizeof to);
-  return to;
-}
-
-// Four logits from `row + j` on: all of them, or those before `end`.
-template <typename Acc>
-__device__ inline void load_quad(const Acc* row, int j, Acc (&z)[kQuad]) {
-#pragma unroll
-  for (int p = 0; p < kQuad / Piece<Acc>::kCount; ++p) {
-    const Piece<Acc> piece = reinterpret_cast<const Piece<Acc>*>(row + j)[p];
-#pragma unroll
-    for (int i = 0; i < Piece<Acc>::kCount; ++i) z[p * Piece<Acc>::kCount + i] = piece.value[i];
-  }
-}
-template <typename Acc>
-__device__ inline void load_some(const Acc* row, int j, int end, Acc (&z)[kQuad]) {
-#pragma unroll
-  for (int i = 0; i < kQuad; ++i) z[i] = j + i < end ? row[j + i] : Acc(0);
-}
-
-// Adds `count` columns (kQuad or fewer) from column `col` of the head on.
-template <bool kAll, typename Acc, bool kFull>
-__device__ inline void add_quad(const Call& call, Acc (&z)[kQuad], int count, int col,
-                                int target_col, const LogitMap<Acc, kFull>& map,
-                                ColumnStats<Acc, kFull>& stats) {
-  const auto* weights = static_cast<const Acc*>(call.class_weight);
-  if (kFull) {
-#pragma unroll
-    for (int i = 0; i < kQuad; ++i) {
-      if (!kAll && i >= count) continue;
-      const Acc biased = map.biased(z[i], col + i);
-      if (col + i == target_col) stats.target_slope = map.slope(biased);
-      z[i] = map.v(biased);
-    }
-  }
-  if (kAll) {
-    stats.add(z, col, target_col, map, weights, call.wants_best);
-  } else {
-    stats.add_some(z, count, col, target_col, map, weights, call.wants_best);
-  }
-}
-
-// Their gradients.
-template <typename T, bool kAll, bool kFull, typename Acc = AccOf<T>>
-__device__ inline Quad<T> gradient_quad(const Call& call, const Acc (&z)[kQuad], int count, int col,
-                                        const Coefficients<Acc>& c,
-                                        const LogitMap<Acc, kFull>& map) {
-  const auto* weights = static_cast<const Acc*>(call.class_weight);
-  Acc g[kQuad];
-#pragma unroll
-  for (int i = 0; i < kQuad; ++i) {
-    const bool is_there = kAll || i < count;  // bias and weights end with the row
-    g[i] = is_there ? c.template gradient<kFull>(z[i], col + i, map, weights) : Acc(0);
-  }
-  const unsigned place = static_cast<unsigned>(c.target) - static_cast<unsigned>(col);
-  if (place < kQuad) {
-#pragma unroll
-    for (int i = 0; i < kQuad; ++i) {
-      if (i == place) g[i] = c.t;
-    }
-  }
-  return rounded<T>(g);
-}
-
-template <typename T>
-__device__ inline void store_quad(T* row, int j, const Quad<T>& g) {
-  *reinterpret_cast<Quad<T>*>(row + j) = g;
-}
-template <typename T>
-__device__ inline void store_some(T* row, int j, int end, const Quad<T>& g) {
-#pragma unroll
-  for (int i = 0; i < kQuad; ++i) {
-    if (j + i < end) row[j + i] = g.value[i];
-  }
-}
 
 // Whether the plain passes will not do: they serve 16-bit problems without bias, softcap or
 // smoothing, and nothing beyond the loss and the log-sum-exp.

@@ -2,7 +2,7 @@
 // The two halves of the fused pass on their own, for methods that keep logits or see a part of a
 // row at a time: statistics of a block of logits, and its gradient from known coefficients. One
 // block of threads a row.
-#include "kernels/portable/row_math.cuh"
+#include "kernels/portable/row_columns.cuh"
 #include "kernels/portable/token_math.cuh"
 
 namespace flce::cuda {
@@ -29,22 +29,12 @@ __global__ void __launch_bounds__(kThreads)
   const int cols = static_cast<int>(block.cols);
   const int first_col = static_cast<int>(block.first_col);
   ColumnStats<Acc, kFull> stats;
-  Acc z[kQuad];
-  int j = kQuad * thread;
-#pragma unroll 4
-  for (; j + kQuad <= cols; j += kQuad * kRowThreads) {
-    load_quad(row, j, z);
-    add_quad<true>(call, z, kQuad, first_col + j, target_col, map, stats);
-  }
-  if (j < cols) {
-    load_some(row, j, cols, z);
-    add_quad<false>(call, z, cols - j, first_col + j, target_col, map, stats);
-  }
+  sum_columns<kQuad * kRowThreads>(call, row, kQuad * thread, cols, first_col, target_col, map,
+                                   stats);
   stats = kRowThreads == kWarp ? merge_lanes<kWarp>(stats) : merge_block<kThreads>(stats, of_warp);
   if (thread != 0) return;
-  RowStats sum = row_stats_of(stats, map);
   const bool has_target = target_col >= first_col && target_col - first_col < cols;
-  if (!kFull) sum.target_slope = has_target ? 1.0 : 0.0;
+  const RowStats sum = row_stats_of(stats, map, has_target);
   RowStats all = is_first ? RowStats{} : state.stats;
   merge(all, sum);
   state.stats = all;

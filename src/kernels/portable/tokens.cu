@@ -76,7 +76,9 @@ __global__ void __launch_bounds__(kOneBlock) scan_targets(const __grid_constant_
   for (std::int64_t i = threadIdx.x; i < call.tokens; i += kOneBlock) {
     std::int64_t given = 0;
     const std::int64_t target = resolve_target(call, i, given);
-    call.states[i].target = target;
+    TokenState state;
+    state.target = target;
+    call.states[i] = state;
     if (target == kIgnored) continue;
     if (target == kOutOfRange) {
       num_out += 1;
