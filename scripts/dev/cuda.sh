@@ -34,14 +34,14 @@ find_nvcc() {
       "toolkit 12.0 or newer (without it './dev build' builds the library for the CPU)"
 }
 
-# The command line, all tests in one program, libraries and scripts, stripped; with the C++ run-time
-# library, which may be newer than the other machine's.
+# The command line, the tests in two programs, libraries and scripts, stripped; with the C++
+# run-time library, which may be newer than the other machine's.
 cuda_bundle() {
   local to=$1 from=$root/build/cuda file
   rm -rf "$to"
   mkdir -p "$to/bin" "$to/lib/ptx"
   cp "$from/gpu-tests.txt" "$to/"
-  cp "$from/bin/flce" "$from/bin/test_gpu_all" "$to/bin/"
+  cp "$from/bin/flce" "$from/bin/test_gpu_all" "$from/bin/test_cuda_doors" "$to/bin/"
   cp -a "$from"/lib/libflce*.so* "$to/lib/"
   cp "$from/lib/ptx/libflce_cuda.so" "$to/lib/ptx/"
   ldd "$to/bin/flce" | awk '$1 ~ /^(libstdc\+\+|libgcc_s)\./ {print $3}' | xargs cp -Lt "$to/lib"

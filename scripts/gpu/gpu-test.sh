@@ -84,8 +84,9 @@ run_tests() {
     [[ $is_alone == "$alone" ]] || continue
     [[ ! $quick ]] || is_quick "$name" || continue
     if [[ $quick && $name == gpu_calls ]]; then filter='Gpu/GpuCalls.*'; fi
-    in_turn "$name" env FLCE_TEST_DEVICE=cuda GTEST_TOTAL_SHARDS="$shards" \
-      GTEST_SHARD_INDEX="$shard" "$(program "$file")" --gtest_brief=1 "--gtest_filter=$filter"
+    in_turn "$name" env FLCE_TEST_DEVICE=cuda FLCE_CLI="$dir/bin/flce" \
+      GTEST_TOTAL_SHARDS="$shards" GTEST_SHARD_INDEX="$shard" "$(program "$file")" \
+      --gtest_brief=1 "--gtest_filter=$filter"
     [[ $alone == FALSE ]] || wait
   done <"$dir/gpu-tests.txt"
   wait
@@ -127,6 +128,10 @@ run_under() {
   if [[ $tool == racecheck || $tool == synccheck ]] && [[ $name_option ]]; then
     options+=("$name_option" kns=flce)
   fi
+  # Some of cuBLASLt's kernels read past a row's end, and use nothing of it.
+  if [[ $tool == initcheck && $name_option ]]; then
+    options+=("$name_option-exclude" kns=cutlass)
+  fi
   for pair in "$@"; do
     file=${pair%%=*}
     in_turn "${tool}_${file#test_}" env FLCE_TEST_DEVICE=cuda FLCE_TEST_CANARIES=off \
@@ -146,17 +151,22 @@ run_sanitizers() {
     'test_op_wants=*/WantsTest.OptionalOutputs*:*/WantsTest.AccumulatesIntoEitherType/*_f16'
     'test_op_ignored=*/Ignored.PoisonNeverComesOut/*_bf16:*/Ignored.LogitsAt*/*_f32'
     'test_op_inputs=*/InputsTest.GapsBetween*/*_bf16:*/InputsTest.VectorsOfStrideTwo/*_f16'
-    'test_op_eager=*/Eager.MakesOnlyWhatIsWanted/*bf16:*/Eager.MakesOnlyWhatIsWanted/*f32'
-    'test_gpu_calls=*/GpuCalls.C027*_bf16')
-  long=("${short[@]:1}"
+    'test_op_eager=*/Eager.MakesOnlyWhatIsWanted/*bf16:*/Eager.MakesOnlyWhatIsWanted/*f32')
+  # Racecheck and synccheck of CUDA 13.0 end in an error of their own beside cuBLASLt's 16-bit
+  # kernels for compute capability 9.0, which products of this size take.
+  local calls_16bit='test_gpu_calls=*/GpuCalls.C027*_bf16'
+  local calls_f32='test_gpu_calls=*/GpuCalls.C027*_f32'
+  # Rows long enough for a cluster of blocks.
+  local clusters='test_gpu_rows=*/GpuRows.RowsInTurn/fused_*'
+  long=("${short[@]:1}" "$calls_16bit"
     'test_op_shapes=*/Shapes.RaggedSizes/*_bf16:*/Shapes.RaggedSizes/*_f16'
     'test_op_edges=*/Edges.FewerTokensThanAPanel/*_f32' 'test_cases=Cases.C036*:Cases.C027*'
     'test_gpu_rows=*/GpuRows.EveryWidthWithEveryOption/*_bf16')
   if [[ $quick ]]; then long=("${short[@]}"); fi
   run_under memcheck "${long[@]}"
-  run_under initcheck "${short[@]}"
-  run_under racecheck "${short[@]}"
-  run_under synccheck "${short[@]}"
+  run_under initcheck "${short[@]}" "$calls_16bit"
+  run_under racecheck "${short[@]}" "$calls_f32" "$clusters"
+  run_under synccheck "${short[@]}" "$calls_f32" "$clusters"
   wait
 }
 

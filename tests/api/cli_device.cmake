@@ -14,6 +14,9 @@ target_link_libraries(test_cuda_doors PRIVATE
 add_test(NAME gpu_doors COMMAND test_cuda_doors --gtest_brief=1)
 set_tests_properties(gpu_doors PROPERTIES
   LABELS gpu TIMEOUT 600 RUN_SERIAL ON SKIP_RETURN_CODE 77)
+# A program of its own in the list for scripts/gpu/gpu-test.sh, too: its main is another one.
+set_property(GLOBAL APPEND PROPERTY FLCE_GPU_TESTS "gpu_doors test_cuda_doors 0 1 TRUE *")
+set_property(GLOBAL APPEND PROPERTY FLCE_GPU_PROGRAMS test_cuda_doors)
 
 foreach(test IN ITEMS test_cli_device test_cuda_doors)
   target_include_directories(${test} PRIVATE ${CMAKE_CURRENT_LIST_DIR})
