@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a patched model is called: labels, divisors, logits, tuples, options, copies, refusals."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import types
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("transformers")
+
+from flce.torch import patch, plan_for, unpatch
+from hf_support import VOCAB, assert_same_gradients, batch, pair, tiny_model
+
+
+def close(got: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(got, wanted, rtol=3e-6, atol=1e-6)
+
+
+# --- labels ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_c103_labels_and_shift_labels(training: bool) -> None:
+    model, oracle = pair("llama")
+    patch(model).train(training)
+    oracle.train(training)
+    tokens = torch.tensor([[1, 2, 3, 4]])
+    shifted = torch.tensor([[2, 3, 4, -100]])
+    wanted = oracle(input_ids=tokens, labels=tokens).loss
+    close(model(input_ids=tokens, labels=tokens).loss, wanted)
+    # Alone they give a loss, which the model by itself does not compute.
+    assert oracle(input_ids=tokens, shift_labels=shifted).loss is None
+    close(model(input_ids=tokens, shift_labels=shifted).loss, wanted)
+    # Both: shift_labels win, as in the model's own loss.
+    other = torch.tensor([[5, 6, 7, 8]])
+    both = {"input_ids": tokens, "labels": tokens, "shift_labels": other}
+    close(model(**both).loss, oracle(**both).loss)
+    assert abs(model(**both).loss - wanted) > 0.01
+
+
+def test_shift_labels_where_the_model_keeps_them_from_its_loss() -> None:
+    model, oracle = pair("llama")
+    own = type(oracle).forward
+
+    def forward(self: Any, input_ids: Any, labels: Any = None, **kwargs: Any) -> Any:
+        kwargs.pop("shift_labels", None)
+        return own(self, input_ids=input_ids, labels=labels, **kwargs)
+
+    model.__class__ = type("Deaf", (type(model),), {"forward": forward})
+    patch(model)
+    inputs = batch()
+    shifted = F.pad(inputs["labels"], (0, 1), value=-100)[:, 1:]
+    wanted = oracle(input_ids=inputs["input_ids"], labels=inputs["labels"]).loss
+    close(model(inputs["input_ids"], shift_labels=shifted).loss, wanted)
+
+
+def test_labels_by_position() -> None:
+    model, oracle = pair("llama")
+    patch(model)
+    inputs = batch()
+    names = list(inspect.signature(oracle.forward).parameters)
+    args: list[Any] = [None] * (names.index("labels") + 1)
+    args[0], args[-1] = inputs["input_ids"], inputs["labels"]
+    got, wanted = model(*args), oracle(*args)
+    close(got.loss, wanted.loss)
+    assert got.logits is None
+    args[-1] = None
+    shifted = F.pad(inputs["labels"], (0, 1), value=-100)[:, 1:]
+    close(model(*args, shift_labels=shifted).loss, wanted.loss)
+
+
+@pytest.mark.parametrize("items", [17, torch.tensor(17), torch.tensor(17.0), torch.tensor([17])])
+def test_num_items_in_batch_divides_the_sum(items: Any) -> None:
+    model, oracle = pair("llama")
+    patch(model)
+    got = model(**batch(), num_items_in_batch=items).loss
+    wanted = oracle(**batch(), num_items_in_batch=items).loss
+    close(got, wanted.reshape(()))
+    got.backward()
+    wanted.sum().backward()
+    assert_same_gradients(model, oracle, 2e-5)
+
+
+def test_ignore_index_and_other_arguments_of_the_loss() -> None:
+    model, oracle = pair("llama")
+    patch(model)
+    inputs = batch(ignored=0)
+    inputs["labels"][0, :5] = 7
+    close(model(**inputs, ignore_index=7).loss, oracle(**inputs, ignore_index=7).loss)
+    assert abs(model(**inputs, ignore_index=7).loss - model(**inputs).loss) > 1e-3
+
+
+def test_all_tokens_ignored() -> None:
+    model, oracle = pair("llama")
+    patch(model)
+    inputs = batch()
+    inputs["labels"][:] = -100
+    assert torch.isnan(oracle(**inputs).loss)
+    assert torch.isnan(model(**inputs).loss)
+    loss = model(**inputs, num_items_in_batch=5).loss
+    assert loss.item() == 0.0
+    loss.backward()
+    assert all(torch.count_nonzero(p.grad) == 0 for p in model.parameters() if p.grad is not None)
+    assert model.lm_head.weight.grad is not None
+
+
+def test_a_loss_of_the_users_own() -> None:
+    def loss(logits: Any, labels: Any, vocab_size: int, **kwargs: Any) -> torch.Tensor:
+        shifted = logits[..., :-1, :].contiguous().float().view(-1, vocab_size)
+        return F.cross_entropy(shifted, labels[..., 1:].reshape(-1), label_smoothing=0.2)
+
+    model, oracle = pair("gemma2")
+    model.loss_function = oracle.loss_function = loss
+    patch(model)
+    got, wanted = model(**batch()).loss, oracle(**batch()).loss
+    close(got, wanted)
+    got.backward()
+    wanted.backward()
+    assert_same_gradients(model, oracle, 2e-5)
+
+
+def test_masked_logits_and_a_loss_module() -> None:
+    def loss(logits: Any, labels: Any, vocab_size: int, **kwargs: Any) -> torch.Tensor:
+        mask = labels[..., 1:] != -100
+        return torch.nn.CrossEntropyLoss()(
+            logits[..., :-1, :][mask].contiguous(), labels[..., 1:][mask].contiguous()
+        )
+
+    model, oracle = pair("llama")
+    model.loss_function = oracle.loss_function = loss
+    patch(model)
+    close(model(**batch()).loss, oracle(**batch()).loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda x: x.sin(), "sin"),
+        (lambda x: torch.exp(x), "exp"),
+        (lambda x: x * torch.ones(()), "product"),
+        (lambda x: torch.ones(()) * x, "mul"),
+        (lambda x: x[..., :5], "over classes"),
+        (lambda x: x.view(-1, 5), "view"),
+        (lambda x: x.tanh().tanh(), "second tanh"),
+        (lambda x: x + 1.0, "__add__"),
+    ],
+)
+def test_what_is_not_known_of_logits_is_refused_by_name(change: Any, word: str) -> None:
+    def loss(logits: Any, labels: Any, vocab_size: int, **kwargs: Any) -> torch.Tensor:
+        return F.cross_entropy(change(logits).view(-1, vocab_size), labels.view(-1))
+
+    model, _ = pair("llama")
+    model.loss_function = loss
+    patch(model)
+    with pytest.raises((RuntimeError, TypeError)) as caught:
+        model(**batch())
+    if isinstance(caught.value, RuntimeError):
+        assert word in str(caught.value)
+        assert "unpatch" in str(caught.value)
+    # The head is whole again after the failure.
+    assert isinstance(model(input_ids=batch()["input_ids"]).logits, torch.Tensor)
+
+
+# --- logits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("choice", ["auto", "always", "never", "on_demand"])
+def test_c073_when_there_are_logits(choice: str, training: bool) -> None:
+    model, oracle = pair("gemma2")
+    patch(model, logits=choice).train(training)
+    oracle.train(training)
+    got, wanted = model(**batch()), oracle(**batch())
+    close(got.loss, wanted.loss)
+    if choice == "never" or (choice == "auto" and training):
+        assert got.logits is None
+        assert "logits" not in got
+        return
+    if choice == "on_demand":
+        assert not isinstance(got.logits, torch.Tensor)
+        assert got.logits.shape == wanted.logits.shape
+        assert got.logits.dtype == wanted.logits.dtype
+        correct = (got.logits.argmax(-1) == wanted.logits.argmax(-1)).all()
+        assert correct
+        torch.testing.assert_close(
+            torch.softmax(got.logits, -1), torch.softmax(wanted.logits, -1)
+        )
+        torch.testing.assert_close(got.logits[:, -1], wanted.logits[:, -1])
+        torch.testing.assert_close(got.logits * 2.0, wanted.logits * 2.0)
+    else:
+        torch.testing.assert_close(got.logits, wanted.logits)
+
+
+def test_logits_on_demand_have_a_gradient() -> None:
+    model, oracle = pair("llama")
+    patch(model, logits="on_demand")
+    for m in (model, oracle):
+        output = m(**batch())
+        (output.loss + output.logits.float().pow(2).mean()).backward()
+    assert_same_gradients(model, oracle, 2e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_return_dict_false(training: bool) -> None:
+    model, oracle = pair("llama")
+    patch(model).train(training)
+    oracle.train(training)
+    got, wanted = model(**batch(), return_dict=False), oracle(**batch(), return_dict=False)
+    assert isinstance(got, tuple)
+    close(got[0], wanted[0])
+    if training:
+        assert len(got) == len(wanted) - 1
+        assert type(got[1]) is type(wanted[2])
+    else:
+        torch.testing.assert_close(got[1], wanted[1])
+
+
+def test_logits_to_keep() -> None:
+    model, oracle = pair("llama")
+    patch(model).eval()
+    oracle.eval()
+    inputs = batch(ignored=0)
+    kept = {"input_ids": inputs["input_ids"], "logits_to_keep": 3}
+    torch.testing.assert_close(model(**kept).logits, oracle(**kept).logits)
+    got = model(**kept, labels=inputs["labels"][:, -3:])
+    wanted = oracle(**kept, labels=inputs["labels"][:, -3:])
+    close(got.loss, wanted.loss)
+    assert got.logits.shape == (2, 3, VOCAB)
+    torch.testing.assert_close(got.logits, wanted.logits)
+    # Labels of another length are an error of the model's own loss, and of this one.
+    with pytest.raises(ValueError):
+        oracle(**kept, labels=inputs["labels"])
+    with pytest.raises((ValueError, RuntimeError)):
+        model(**kept, labels=inputs["labels"])
+
+
+def test_hidden_states_and_attentions_are_still_there() -> None:
+    model, oracle = pair("llama")
+    patch(model)
+    more = {"output_hidden_states": True, "output_attentions": True}
+    got, wanted = model(**batch(), **more), oracle(**batch(), **more)
+    torch.testing.assert_close(got.hidden_states, wanted.hidden_states)
+    torch.testing.assert_close(got.attentions, wanted.attentions)
+
+
+# --- options ---------------------------------------------------------------------------------------
+
+
+def oracle_logits(oracle: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs = batch()
+    logits = oracle(input_ids=inputs["input_ids"]).logits[:, :-1].reshape(-1, VOCAB)
+    return logits.double(), inputs["labels"][:, 1:].reshape(-1)
+
+
+def test_options_of_the_loss() -> None:
+    model, oracle = pair("llama")
+    logits, target = oracle_logits(oracle)
+    weights = torch.rand(VOCAB)
+    valid = target != -100
+    z = torch.logsumexp(logits, -1)[valid].pow(2).mean()
+    plain = F.cross_entropy(logits, target)
+    for options, wanted in (
+        ({"z_loss": 0.01}, plain + 0.01 * z),
+        ({"label_smoothing": 0.3}, F.cross_entropy(logits, target, label_smoothing=0.3)),
+        ({"weight": weights}, F.cross_entropy(logits, target, weight=weights.double())),
+        ({"method": "recompute"}, plain),
+        ({"method": "fused", "chunk": 5}, plain),
+        ({"budget": "1MiB"}, plain),
+    ):
+        patch(model, **options)
+        torch.testing.assert_close(model(**batch()).loss.double(), wanted, rtol=2e-6, atol=0)
+
+
+def test_methods_and_budgets_reach_the_operation() -> None:
+    model, _ = pair("llama")
+    with pytest.raises(Exception, match="budget|bytes"):
+        patch(model, budget=1)(**batch())
+    with pytest.raises(Exception, match="no_such_method"):
+        patch(model, method="no_such_method")(**batch())
+    with pytest.raises(Exception, match="chunk"):
+        patch(model, chunk=-3)(**batch())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["reduction", "softcap", "scale", "shift", "normalizer", "return_lse", "ignore_index", "typo"],
+)
+def test_options_that_come_from_the_model_are_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"does not take {name}="):
+        patch(tiny_model("llama"), **{name: 1})
+
+
+def test_logits_choice_is_checked() -> None:
+    with pytest.raises(ValueError, match="on_demand"):
+        patch(tiny_model("llama"), logits="sometimes")
+
+
+def test_an_option_that_the_models_loss_sets_too() -> None:
+    def loss(logits: Any, labels: Any, vocab_size: int, **kwargs: Any) -> torch.Tensor:
+        return F.cross_entropy(
+            logits.view(-1, vocab_size), labels.view(-1), label_smoothing=0.2
+        )
+
+    model, _ = pair("llama")
+    model.loss_function = loss
+    patch(model, label_smoothing=0.1)
+    with pytest.raises(ValueError, match="leave out one"):
+        model(**batch())
+
+
+# --- the model as an object ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_signature_stays(name: str) -> None:
+    model, oracle = pair(name)
+    patch(model)
+    assert inspect.signature(model.forward) == inspect.signature(oracle.forward)
+    assert type(model).__name__ == type(oracle).__name__
+    assert isinstance(model, type(oracle))
+    assert list(model.state_dict()) == list(oracle.state_dict())
+
+
+def test_patching_twice_and_unpatching_once() -> None:
+    model, oracle = pair("llama")
+    patch(patch(model, logits="never"), logits="always")
+    assert model(**batch()).logits is not None
+    unpatch(model)
+    assert type(model) is type(oracle)
+    with pytest.raises(ValueError, match="not patched"):
+        unpatch(model)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_are_patched_and_apart(copied: Any) -> None:
+    model, oracle = pair("smollm")
+    patch(model, logits="never")
+    other = copied(model)
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+    got, wanted = other(**batch()), oracle(**batch())
+    close(got.loss, wanted.loss)
+    assert got.logits is None
+    assert other.lm_head.weight is other.model.embed_tokens.weight
+    unpatch(other)
+    assert type(other) is type(oracle)
+    assert model(**batch()).logits is None
+
+
+def test_save_pretrained(tmp_path: Any) -> None:
+    model, oracle = pair("llama")
+    patch(model).save_pretrained(tmp_path)
+    loaded = type(oracle).from_pretrained(tmp_path).train()
+    assert loaded.config.architectures == ["LlamaForCausalLM"]
+    close(loaded(**batch()).loss, oracle(**batch()).loss)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_compile_in_one_graph(name: str) -> None:
+    model, oracle = pair(name)
+    patch(model)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    inputs = batch()
+    inputs.pop("attention_mask")
+    for seed in (1, 2):
+        inputs["input_ids"] = batch(seed=seed)["input_ids"]
+        got, wanted = compiled(**inputs), oracle(**inputs)
+        close(got.loss, wanted.loss)
+        assert got.logits is None
+        got.loss.backward()
+        wanted.loss.backward()
+    assert_same_gradients(model, oracle, 2e-5)
+
+
+def test_autocast() -> None:
+    model, oracle = pair("llama")
+    patch(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got, wanted = model(**batch()).loss, oracle(**batch()).loss
+    torch.testing.assert_close(got, wanted.float(), rtol=1e-2, atol=0)
+    got.backward()
+    wanted.backward()
+    assert_same_gradients(model, oracle, 3e-2)
+
+
+def test_two_forwards_before_one_backward() -> None:
+    model, oracle = pair("llama")
+    patch(model)
+    for m in (model, oracle):
+        (m(**batch(seed=1)).loss + 3.0 * m(**batch(seed=2)).loss).backward()
+    assert_same_gradients(model, oracle, 2e-5)
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+
+def test_what_is_no_causal_model_is_refused() -> None:
+    with pytest.raises(TypeError, match="get_output_embeddings"):
+        patch(torch.nn.Linear(3, 4))
+    with pytest.raises(TypeError, match="not str"):
+        patch("meta-llama/Llama-3-8B")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no language modelling head"):
+        patch(tiny_model("llama").model)
+
+
+def test_a_head_of_another_kind_is_refused() -> None:
+    class Sampled(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.rand(())
+
+    for head in (Sampled(32, VOCAB), torch.nn.Sequential(torch.nn.Linear(32, VOCAB))):
+        model = tiny_model("llama")
+        model.lm_head = head
+        with pytest.raises(TypeError, match=type(head).__name__):
+            patch(model)
+        assert "_flce_settings" not in model.__dict__
+        assert not hasattr(type(model), "_flce_base")
+
+
+# --- planning --------------------------------------------------------------------------------------
+
+
+def test_plan_for_is_the_plan_of_the_head() -> None:
+    import flce
+
+    model = tiny_model("phi", torch.bfloat16)
+    wanted = flce.plan(tokens=512, hidden=32, vocab=VOCAB, dtype="bf16", bias=True)
+    assert plan_for(model, 512) == wanted
+    assert plan_for(patch(model), 512) == wanted
+    model.requires_grad_(False)
+    frozen = flce.plan(
+        tokens=512, hidden=32, vocab=VOCAB, dtype="bf16", grad_weight=False
+    )
+    assert plan_for(model, 512).output_bytes == frozen.output_bytes
+    assert plan_for(model, 512, budget="10MB").extra_bytes <= 10_000_000
+    with pytest.raises(flce.OutOfBudget):
+        plan_for(model, 512, budget=1)
+    with pytest.raises(flce.Error):
+        plan_for(model, -1)
+    assert plan_for(model, 512, method="naive").method == "naive"
+    assert plan_for(model, 512, chunk=64).chunk == 64
+
+
+def test_types_of_modules_are_shared_between_models() -> None:
+    first, second = patch(tiny_model("llama")), patch(tiny_model("llama"))
+    assert type(first) is type(second)
+    assert isinstance(types.MethodType(type(first).forward, first), types.MethodType)
