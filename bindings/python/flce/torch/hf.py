@@ -15,13 +15,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .. import plan as _plan
+from .. import Plan, _abi
+from .. import plan as flce_plan
+from ._call import DTYPES
 from ._deferred import DeferredLogits
 from ._head import LossHead, adopt, adopt_head, restore
 
 LOGITS_CHOICES = ("auto", "always", "never", "on_demand")
 # Of linear_cross_entropy, what a model leaves open.
 LOSS_OPTIONS = ("method", "chunk", "budget", "z_loss", "label_smoothing", "weight")
+
+_DTYPE_NAMES = {number: name for name, number in _abi.DTYPES.items()}
 
 
 def patch(model: nn.Module, *, logits: str = "auto", **options: Any) -> nn.Module:
@@ -93,25 +97,33 @@ def plan_for(
     *,
     method: str = "auto",
     chunk: int | None = None,
-) -> Any:
+) -> Plan:
     """The plan (`flce.plan`) of one training step's loss over this model's head.
 
     tokens: of a step on one device. budget: most extra bytes, a number or a text such as "2GiB".
-    The sizes, dtype and device are those of the head's weight, frozen or not.
+    Sizes, dtype and device are those of the head's weight; gradients that frozen parameters do not
+    need are left out. LoRA on the head takes its effective weight and the gradient of that besides.
     """
     inner = _causal_model(model)
     head = _head_of(inner)
-    base = head.get_base_layer() if hasattr(head, "get_base_layer") else head
-    weight = base.weight
-    return _plan(
+    linear = getattr(head, "base_layer", head)
+    weight, bias = linear.weight, linear.bias
+    of_head = {id(p) for p in head.parameters()}
+    trunk = (p for p in inner.parameters() if id(p) not in of_head)
+    config = getattr(inner, "config", None)
+    return flce_plan(
         tokens=tokens,
-        hidden=base.in_features,
-        vocab=base.out_features,
-        dtype=str(weight.dtype).removeprefix("torch."),
-        device=weight.device.type if weight.device.type in ("cpu", "cuda") else "cpu",
-        budget=budget,
+        hidden=linear.in_features,
+        vocab=linear.out_features,
+        dtype=_DTYPE_NAMES[DTYPES[weight.dtype]],
+        device=weight.device.type,
         method=method,
         chunk=chunk,
+        budget=budget,
+        bias=bias is not None,
+        grad_hidden=any(p.requires_grad for p in trunk),
+        grad_weight=any(p.requires_grad for p in head.parameters() if p is not bias),
+        softcap=getattr(config, "final_logit_softcapping", None) or 0.0,
     )
 
 

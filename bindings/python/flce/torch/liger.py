@@ -50,15 +50,11 @@ def liger_fused_linear_cross_entropy(
     ce_weight: (V), class weights. lse_square_scale: the z-loss's factor. use_token_scaling: each
     token's loss times its own probability, which is taken as a constant. accum_dtype: None or
     float32; sums are in float32 either way (float64 for float64). return_token_accuracy: the share
-    of valid tokens whose largest logit is the target's, per token with reduction="none".
+    of valid tokens whose largest logit is the target's; not with reduction="none".
     Returns the loss, or a `CrossEntropyOutput` when one of the return_ arguments is set.
     """
     _check_offered(ce_weight, lse_square_scale, reduction, softcap, accum_dtype)
-    if return_predicted_tokens:
-        raise ValueError(
-            "return_predicted_tokens=True: the index of the largest logit is not offered by "
-            "flce.torch; return_token_accuracy=True says how many of them are the target"
-        )
+    _check_outputs(reduction, return_token_accuracy, return_predicted_tokens)
     token_weight = None
     if use_token_scaling:
         token_weight = _target_probability(input, weight, target, bias, ignore_index, softcap)
@@ -105,6 +101,19 @@ def _check_offered(
         )
     if softcap is not None and not softcap > 0.0:
         raise ValueError(f"softcap={softcap}: it is larger than 0, or None for no cap")
+
+
+def _check_outputs(reduction: str, token_accuracy: bool, predicted_tokens: bool) -> None:
+    if predicted_tokens:
+        raise ValueError(
+            "return_predicted_tokens=True: the index of the largest logit is not offered by "
+            "flce.torch; return_token_accuracy=True says how many of them are the target"
+        )
+    if token_accuracy and reduction == "none":
+        raise ValueError(
+            "return_token_accuracy=True with reduction='none': the accuracy of each token is not "
+            "offered by flce.torch, that of all valid ones is (reduction='mean' or 'sum')"
+        )
 
 
 def _target_probability(
@@ -204,11 +213,6 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
                 f"LigerForCausalLMLoss does not take {name}= here; it takes "
                 f"{', '.join(_CAUSAL_LM_OPTIONS)} beside its named arguments"
             )
-    if return_predicted_tokens:
-        raise ValueError(
-            "return_predicted_tokens=True: the index of the largest logit is not offered by "
-            "flce.torch; return_token_accuracy=True says how many of them are the target"
-        )
     if hidden_states.shape[-1] != hidden_size:
         raise ValueError(
             f"hidden_size={hidden_size}, but hidden_states has the shape "
@@ -220,6 +224,7 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
     _check_offered(
         ce_weight, z_loss, reduction, final_logit_softcapping, kwargs.get("accum_dtype")
     )
+    _check_outputs(reduction, return_token_accuracy, return_predicted_tokens)
     target = labels if shift_labels is None else shift_labels
     if target is None:
         raise ValueError("labels and shift_labels are both None; one of them is needed")
