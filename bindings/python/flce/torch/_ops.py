@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 
 from . import _call
 from ._call import Options
@@ -239,7 +240,11 @@ except AttributeError:  # then a second backward pass may come, as far as anyone
 
 def _is_plain(tensor: Tensor) -> bool:
     """Whether there is memory behind it: no tracing, no transformation of functions."""
-    return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return (
+        type(tensor) is Tensor
+        and not tensor.is_meta
+        and not functorch.is_functorch_wrapped_tensor(tensor)
+    )
 
 
 def _scaled(upstream: Tensor, grads: list[Tensor | None]) -> list[Tensor | None]:
@@ -309,9 +314,9 @@ def _backward_of_forward(
     grads_wanted = ctx.options[-1]
     with torch.no_grad():
         if ctx.into is None:
-            grads = _taken(grads_wanted, torch.ops.flce.backward(*args))
+            grads = _taken(grads_wanted, backward(*args))
         else:
-            grad_hidden, grad_bias = torch.ops.flce.backward_into(ctx.into, *args)
+            grad_hidden, grad_bias = torch.ops.flce.backward_into.default(ctx.into, *args)
             grads = _taken(grads_wanted & ~_call.GRAD_WEIGHT, (grad_hidden, loss, grad_bias))
     return _as_inputs(_first_order(grads, loss, grad_loss, grad_entropy), num_inputs)
 
@@ -320,9 +325,9 @@ def _looped(name: str) -> Any:
     """vmap's rule: one call per element of the batch."""
 
     def rule(info: Any, in_dims: Any, *args: Any) -> Any:
-        operator = getattr(torch.ops.flce, name)
+        pairs = list(zip(args, in_dims, strict=True))
         made = [
-            operator(*[a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)])
+            globals()[name](*[a if d is None else a.select(d, i) for a, d in pairs])
             for i in range(info.batch_size)
         ]
         return tuple(map(torch.stack, zip(*made, strict=True))), (0,) * len(made[0])
@@ -348,4 +353,34 @@ torch.library.register_autograd(
     "flce::forward", _backward_of_forward, setup_context=_setup_forward, lib=_lib
 )
 
-run, forward = torch.ops.flce.run.default, torch.ops.flce.forward.default
+
+def _function(name: str, setup: Any, backward: Any) -> type[torch.autograd.Function]:
+    """The operator as a Function that torch.func can transform, as it cannot what
+    register_autograd makes. Forward-mode derivatives are refused by torch: there is no jvp."""
+    operator = getattr(torch.ops.flce, name).default
+    members = {
+        "forward": staticmethod(lambda *args: operator(*args)),
+        "setup_context": staticmethod(lambda ctx, inputs, output: setup(ctx, inputs, output)),
+        "backward": staticmethod(backward),
+        "vmap": staticmethod(_looped(name)),
+    }
+    return type(f"flce_{name}", (torch.autograd.Function,), members)
+
+
+_RunFunction = _function("run", _setup_run, _backward_of_run)
+_ForwardFunction = _function("forward", _setup_forward, _backward_of_forward)
+_run_operator, _forward_operator = torch.ops.flce.run.default, torch.ops.flce.forward.default
+is_transformed = torch._C._are_functorch_transforms_active
+
+
+def run(*args: Any) -> tuple[Tensor, ...]:
+    """flce::run: results (4) and gradients (3)."""
+    return (_RunFunction.apply if is_transformed() else _run_operator)(*args)
+
+
+def forward(*args: Any) -> tuple[Tensor, ...]:
+    """flce::forward: results (4), entropy, saved bytes."""
+    return (_ForwardFunction.apply if is_transformed() else _forward_operator)(*args)
+
+
+backward = torch.ops.flce.backward.default
