@@ -18,7 +18,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from .. import _abi
 from .._plan import check_chunk
-from . import _call, _ops
+from . import _autograd, _call
 from ._call import Options
 
 METHODS = {name: n for name, n in _abi.METHODS.items() if not name.endswith("-eager")}
@@ -282,7 +282,7 @@ def _check_buffer(buffer: Tensor, weight: Tensor, name: str) -> None:
 
 def _needs_grad(tensor: Tensor | None) -> bool:
     """requires_grad, looking through torch.func: a batched tensor does not say it of its parts."""
-    if tensor is None or tensor.requires_grad or not _ops.is_transformed():
+    if tensor is None or tensor.requires_grad or not _autograd.is_transformed():
         return tensor is not None and tensor.requires_grad
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
