@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
+from torch.autograd import forward_ad
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from .. import _abi
 from .._plan import check_chunk
-from . import _call
+from . import _autograd, _call
 from ._call import Options
 
 METHODS = {name: n for name, n in _abi.METHODS.items() if not name.endswith("-eager")}
@@ -278,14 +280,25 @@ def _check_buffer(buffer: Tensor, weight: Tensor, name: str) -> None:
     _check_companion("accumulate_into", buffer, weight.dtype)
 
 
+def _needs_grad(tensor: Tensor | None) -> bool:
+    """requires_grad, looking through torch.func: a batched tensor does not say it of its parts."""
+    if tensor is None or tensor.requires_grad or not _autograd.is_transformed():
+        return tensor is not None and tensor.requires_grad
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+        if tensor.requires_grad:
+            return True
+    return False
+
+
 def _grad_bits(head: Head) -> int:
     """What the backward pass will be asked for; nothing else is computed."""
     if not torch.is_grad_enabled():
         return 0
     return (
-        _call.GRAD_HIDDEN * head.input.requires_grad
-        | _call.GRAD_WEIGHT * head.weight.requires_grad
-        | _call.GRAD_BIAS * (head.bias is not None and head.bias.requires_grad)
+        _call.GRAD_HIDDEN * _needs_grad(head.input)
+        | _call.GRAD_WEIGHT * _needs_grad(head.weight)
+        | _call.GRAD_BIAS * _needs_grad(head.bias)
     )
 
 
@@ -306,6 +319,15 @@ def _is_split(settings: Settings, method: int, grads: int, dtype: torch.dtype) -
     )
 
 
+def _refuse_tangents(head: Head) -> None:
+    for tensor in (head.input, head.weight, head.bias):
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise _abi.Unsupported(
+                "flce has no forward-mode derivatives (jvp, jacfwd); use reverse mode, or "
+                "F.cross_entropy(F.linear(input, weight), target)"
+            )
+
+
 def judge(head: Head, settings: Settings, *, entropy_grad: bool = False) -> Problem:
     """Everything that is wrong with a call, as an exception; else what to call."""
     for name, tensor in (
@@ -316,6 +338,8 @@ def judge(head: Head, settings: Settings, *, entropy_grad: bool = False) -> Prob
         _check_kind(name, tensor)
     if head.bias is not None:
         _check_kind(head.bias_name, head.bias)
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(head)
     _check_shapes(head)
     head = _autocast(head)
     _check_dtypes(head)

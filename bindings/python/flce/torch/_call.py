@@ -245,7 +245,7 @@ def _prepare(
         if entropy_grad:
             args.grad_entropy = _abi.Vector(ctypes.addressof(_UNREAD), n, 0, real, 0)
     _set_options(args, options, sequence_length)
-    args.device = _abi.DEVICES[hidden.device.type]
+    args.device = _abi.DEVICES.get(hidden.device.type, 0)  # sizes alone (meta): as on the CPU
     request = _abi.new_request(lib)
     request.method, request.policy = options.method, options.policy
     request.chunk, request.budget_bytes = options.chunk, options.budget

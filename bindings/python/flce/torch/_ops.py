@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators flce::run, forward, backward and backward_into, and how they differentiate.
+"""The operators flce::run, forward, backward and backward_into: schemas, kernels, fake kernels.
 
-`run` makes the loss, and with it the gradients that are asked for, for an upstream gradient of 1;
-its backward pass multiplies them by the scalar that comes. `forward` keeps a few bytes per token,
-and its backward pass makes the gradients for any upstream gradient. functional.py chooses.
+`run` makes the loss, and with it the gradients that are asked for, for an upstream gradient of 1.
+`forward` keeps a few bytes per token, from which `backward` makes the gradients for any upstream.
+How they are differentiated is in _autograd.py, which of them is called in _arguments.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from . import _call
 from ._call import Options
 
-_lib = torch.library.Library("flce", "DEF")
+lib = torch.library.Library("flce", "DEF")
 
 _TENSORS = (
     "Tensor hidden, Tensor weight, Tensor target, Tensor? bias, Tensor? class_weight, "
@@ -29,21 +29,21 @@ _OPTIONS = (
 )
 _RESULTS = "Tensor loss, Tensor rows, Tensor z_loss, Tensor counts"
 _GRADS = "Tensor grad_hidden, Tensor grad_weight, Tensor grad_bias"
-_NUM_TENSORS = 8
-_NUM_INPUTS = _NUM_TENSORS + len(Options._fields)
+NUM_TENSORS = 8
+NUM_INPUTS = NUM_TENSORS + len(Options._fields)
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 
-_lib.define(f"run({_TENSORS}, {_OPTIONS}) -> ({_RESULTS}, {_GRADS})", tags=_TAGS)
+lib.define(f"run({_TENSORS}, {_OPTIONS}) -> ({_RESULTS}, {_GRADS})", tags=_TAGS)
 # entropy is a result of its own, for it has a gradient here. `into` is what the backward pass adds
 # the weight's gradient to; forward only looks at its dtype, which the plan depends on.
-_lib.define(
+lib.define(
     f"forward({_TENSORS}, {_OPTIONS}, bool entropy_grad, Tensor? into) -> "
     f"({_RESULTS}, Tensor entropy, Tensor saved)",
     tags=_TAGS,
 )
 _UPSTREAM = "Tensor grad_loss, Tensor? grad_entropy, Tensor saved"
-_lib.define(f"backward({_UPSTREAM}, {_TENSORS}, {_OPTIONS}) -> ({_GRADS})", tags=_TAGS)
-_lib.define(
+lib.define(f"backward({_UPSTREAM}, {_TENSORS}, {_OPTIONS}) -> ({_GRADS})", tags=_TAGS)
+lib.define(
     f"backward_into(Tensor(a!) into, {_UPSTREAM}, {_TENSORS}, {_OPTIONS}) -> "
     "(Tensor grad_hidden, Tensor grad_bias)",
     tags=_TAGS,
@@ -55,14 +55,14 @@ _Tensors = tuple[Any, ...]
 def _problem(args: _Tensors) -> tuple[_call.Inputs, Options, int]:
     """What the arguments of an operator mean, normalizer and sequences settled."""
     hidden, weight, target = args[:3]
-    options = Options(*args[_NUM_TENSORS:])
+    options = Options(*args[NUM_TENSORS:])
     normalizer = _call.place_normalizer(args[7], hidden.device)
     sequence_length = target.shape[-1] if options.shift and target.dim() > 1 else 0
     optional = (*args[3:7], normalizer)
     return _call.inputs_of(hidden, weight, target, optional), options, sequence_length
 
 
-def _run(*args: Any) -> tuple[Tensor, ...]:
+def run_kernel(*args: Any) -> tuple[Tensor, ...]:
     hidden, weight, target, bias = args[:4]
     with _call.on_device(hidden.device):
         inputs, options, sequence_length = _problem(args)
@@ -79,7 +79,7 @@ def _run(*args: Any) -> tuple[Tensor, ...]:
 
 def _fake_run(*args: Any) -> tuple[Tensor, ...]:
     hidden, weight, target, bias = args[:4]
-    options = Options(*args[_NUM_TENSORS:])
+    options = Options(*args[NUM_TENSORS:])
     return (
         *_call.allocate_results(hidden, target, options.reduction, options.outputs),
         *_call.allocate_grads(hidden, weight, bias, options.grads),
@@ -107,7 +107,7 @@ def _prepare_split(
     )
 
 
-def _forward(*args: Any) -> tuple[Tensor, ...]:
+def forward_kernel(*args: Any) -> tuple[Tensor, ...]:
     *problem, entropy_grad, into = args
     args = tuple(problem)
     hidden, _, target = args[:3]
@@ -129,7 +129,7 @@ def _fake_forward(*args: Any) -> tuple[Tensor, ...]:
     *problem, entropy_grad, into = args
     args = tuple(problem)
     hidden, weight, target = args[:3]
-    options = Options(*args[_NUM_TENSORS:])
+    options = Options(*args[NUM_TENSORS:])
     if all(type(size) is int for size in (*hidden.shape, *weight.shape)):
         inputs, options, sequence_length = _problem(args)
         prepared = _prepare_split(inputs, options, sequence_length, into, entropy_grad)
@@ -169,7 +169,7 @@ def _backward_call(
     return made
 
 
-def _backward(*args: Any) -> tuple[Tensor, ...]:
+def backward_kernel(*args: Any) -> tuple[Tensor, ...]:
     return _backward_call(None, args[:3], args[3:])
 
 
@@ -178,7 +178,7 @@ def _fake_backward(*args: Any) -> tuple[Tensor, ...]:
     return _call.allocate_grads(hidden, weight, bias, args[-1])
 
 
-def _backward_into(into: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+def backward_into_kernel(into: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     made = _backward_call(into, args[:3], args[3:])
     return made[0], made[2]
 
@@ -188,164 +188,12 @@ def _fake_backward_into(into: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
     return made[0], made[2]
 
 
-_SECOND_ORDER = (
-    "flce has no second derivatives: the gradient of this loss cannot be differentiated again. "
-    "Compute the loss with F.cross_entropy(F.linear(input, weight), target) where you need them, or "
-    "detach the gradient"
-)
-
-
-class _FirstOrder(torch.autograd.Function):
-    """Gives gradients that may be used, but not differentiated: a sentence in place of a zero.
-
-    The loss and the upstream gradients tie them to the graph, so that whoever differentiates them
-    comes here.
-    """
-
-    @staticmethod
-    def forward(num_ties: int, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        grads = tensors[num_ties:]
-        return tuple(grad.view_as(grad) for grad in grads)  # type: ignore[union-attr]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(_SECOND_ORDER)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, num_ties: int, *tensors: Tensor | None) -> Any:
-        return _FirstOrder.apply(num_ties, *tensors), tuple(in_dims[1 + num_ties :])
-
-
-def _first_order(grads: list[Tensor | None], *ties: Tensor | None) -> list[Tensor | None]:
-    """The gradients as a graph of higher order may hold them."""
-    if not torch.is_grad_enabled():
-        return grads
-    present = [grad for grad in grads if grad is not None]
-    made = iter(_FirstOrder.apply(len(ties), *ties, *present))
-    return [None if grad is None else next(made) for grad in grads]
-
-
-try:
-    _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
-except AttributeError:  # then a second backward pass may come, as far as anyone knows
-
-    def _keeps_graph() -> bool:
-        return True
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether there is memory behind it: no tracing, no transformation of functions."""
-    return type(tensor) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-
-
-def _scaled(upstream: Tensor, grads: list[Tensor | None]) -> list[Tensor | None]:
-    """grads * upstream; in place where nobody can ask for them again."""
-    present = [grad for grad in grads if grad is not None]
-    if all(map(_is_plain, (upstream, *present))):
-        if torch.is_grad_enabled() or _keeps_graph():
-            grads = [None if grad is None else grad.clone() for grad in grads]
-        _call.scale_in_place(upstream, *grads)
-        return grads
-    # Traced: operations that a compiler can join with what follows, in the gradient's memory.
-    return [
-        None if grad is None else (grad.to(upstream.dtype) * upstream).to(grad.dtype)
-        for grad in grads
-    ]
-
-
-def _taken(grads: int, made: tuple[Tensor, Tensor, Tensor]) -> list[Tensor | None]:
-    return [grad if grads >> i & 1 else None for i, grad in enumerate(made)]
-
-
-def _as_inputs(grads: list[Tensor | None], num_inputs: int) -> tuple[Tensor | None, ...]:
-    """Gradients of an operator's inputs, in the order of its schema."""
-    return (grads[0], grads[1], None, grads[2], *(None,) * (num_inputs - 4))
-
-
-def _setup_run(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    loss, *others = output
-    ctx.mark_non_differentiable(*others)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(loss, *others[3:])
-    ctx.grads = inputs[-1]
-
-
-def _backward_of_run(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    if grad_loss is None:
-        return (None,) * _NUM_INPUTS
-    loss, *made = ctx.saved_tensors
-    grads = _scaled(grad_loss, _taken(ctx.grads, tuple(made)))  # type: ignore[arg-type]
-    return _as_inputs(_first_order(grads, loss, grad_loss), _NUM_INPUTS)
-
-
-def _setup_forward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    loss, rows, z_loss, counts, entropy, saved = output
-    *problem, entropy_grad, into = inputs
-    unused = () if entropy_grad else (entropy,)
-    ctx.mark_non_differentiable(rows, z_loss, counts, saved, *unused)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(loss, saved, *problem[:_NUM_TENSORS])
-    ctx.options, ctx.entropy_grad = tuple(problem[_NUM_TENSORS:]), entropy_grad
-    # Not saved for backward: others add to it in the meantime, as they should.
-    ctx.into = into
-
-
-def _backward_of_forward(
-    ctx: Any, grad_loss: Tensor | None, *others: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    grad_entropy = others[3]
-    num_inputs = _NUM_INPUTS + 2
-    if grad_loss is None and grad_entropy is None:
-        return (None,) * num_inputs
-    loss, saved, *tensors = ctx.saved_tensors
-    zero = loss.new_zeros(())
-    upstream_loss = zero if grad_loss is None else grad_loss
-    upstream_entropy = (zero if grad_entropy is None else grad_entropy) if ctx.entropy_grad else None
-    args = (upstream_loss, upstream_entropy, saved, *tensors, *ctx.options)
-    grads_wanted = ctx.options[-1]
-    with torch.no_grad():
-        if ctx.into is None:
-            grads = _taken(grads_wanted, torch.ops.flce.backward(*args))
-        else:
-            grad_hidden, grad_bias = torch.ops.flce.backward_into(ctx.into, *args)
-            grads = _taken(grads_wanted & ~_call.GRAD_WEIGHT, (grad_hidden, loss, grad_bias))
-    return _as_inputs(_first_order(grads, loss, grad_loss, grad_entropy), num_inputs)
-
-
-def _looped(name: str) -> Any:
-    """vmap's rule: one call per element of the batch."""
-
-    def rule(info: Any, in_dims: Any, *args: Any) -> Any:
-        operator = getattr(torch.ops.flce, name)
-        made = [
-            operator(*[a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)])
-            for i in range(info.batch_size)
-        ]
-        return tuple(map(torch.stack, zip(*made, strict=True))), (0,) * len(made[0])
-
-    return rule
-
-
 for _name, _kernel, _fake in (
-    ("run", _run, _fake_run),
-    ("forward", _forward, _fake_forward),
-    ("backward", _backward, _fake_backward),
-    ("backward_into", _backward_into, _fake_backward_into),
+    ("run", run_kernel, _fake_run),
+    ("forward", forward_kernel, _fake_forward),
+    ("backward", backward_kernel, _fake_backward),
+    ("backward_into", backward_into_kernel, _fake_backward_into),
 ):
     for _key in ("CPU", "CUDA"):
-        _lib.impl(_name, _kernel, _key)
-    torch.library.register_fake(f"flce::{_name}", _fake, lib=_lib)
-    if _name != "backward_into":
-        torch.library.register_vmap(f"flce::{_name}", _looped(_name), lib=_lib)
-torch.library.register_autograd(
-    "flce::run", _backward_of_run, setup_context=_setup_run, lib=_lib
-)
-torch.library.register_autograd(
-    "flce::forward", _backward_of_forward, setup_context=_setup_forward, lib=_lib
-)
-
-run, forward = torch.ops.flce.run.default, torch.ops.flce.forward.default
+        lib.impl(_name, _kernel, _key)
+    torch.library.register_fake(f"flce::{_name}", _fake, lib=lib)

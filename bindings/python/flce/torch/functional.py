@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._abi import InvalidArgument
-from . import _call, _ops
+from . import _autograd, _call
 from ._arguments import Head, Problem, Settings, judge
 
 
@@ -38,8 +38,10 @@ class LinearCrossEntropyOutput(NamedTuple):
 def _results(problem: Problem, entropy_grad: bool = False) -> tuple[Tensor, ...]:
     """loss, per-token rows, z-loss part, counts [, entropy] of one operator."""
     if not problem.split:
-        return _ops.run(*problem.tensors, *problem.options)[:4]
-    return _ops.forward(*problem.tensors, *problem.options, entropy_grad, problem.into)[:5]
+        return _autograd.run(*problem.tensors, *problem.options)
+    return _autograd.forward(
+        *problem.tensors, *problem.options, entropy_grad, problem.into
+    )
 
 
 def _output(results: tuple[Tensor, ...], outputs: int, loss: Tensor) -> LinearCrossEntropyOutput:
@@ -267,5 +269,5 @@ def loss_and_grads(
         problem = judge(Head(hidden, weight, target, None, "weight"), settings)
         grads = _call.GRAD_HIDDEN | _call.GRAD_WEIGHT
         options = problem.options._replace(grads=grads)
-        loss, *_, grad_hidden, grad_weight, _ = _ops.run(*problem.tensors, *options)
+        loss, *_, grad_hidden, grad_weight, _ = _autograd.run_with_grads(*problem.tensors, *options)
     return loss, grad_hidden, grad_weight
