@@ -105,8 +105,10 @@ def test_disabled_merged_and_several_adapters() -> None:
     for m in (model, oracle):
         m.add_adapter("other", peft.LoraConfig(r=2, target_modules=["lm_head"]))
         torch.manual_seed(9)
+        head = m.get_base_model().lm_head
         with torch.no_grad():
-            m.get_base_model().lm_head.lora_B["other"].weight.normal_(std=0.2)
+            head.lora_A["other"].weight.normal_(std=0.2)
+            head.lora_B["other"].weight.normal_(std=0.2)
     inputs = batch()
     plain = oracle(**inputs).loss
     for m in (model, oracle):
