@@ -117,8 +117,9 @@ def _with_lse(
     shifted = F.pad(targets, (0, shift), value=ignore_index)[..., shift:]
     valid = shifted != ignore_index
     classes = torch.where(valid, shifted, 0)
-    # A matrix of one row each, of the hidden's size: nothing of size V is made.
-    logit = (e * F.embedding(classes, c)).sum(-1, dtype=logprob.dtype)
+    # One row of c per token: nothing of size V is made. What an ignored token holds stays out.
+    rows = torch.where(valid[..., None], e, 0.0)
+    logit = (rows * F.embedding(classes, c)).sum(-1, dtype=logprob.dtype)
     if bias is not None:
         logit = logit + bias[classes]
     if softcap:
