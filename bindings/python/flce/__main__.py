@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 
-def _program() -> Path | None:
+def program_path() -> Path | None:
     """The compiled program: the wheel's, or the one of the source tree's builds."""
     from . import _abi
 
@@ -30,7 +30,7 @@ def main() -> NoReturn:
         from .doctor import main as doctor
 
         sys.exit(doctor(arguments[1:]))
-    program = _program()
+    program = program_path()
     if program is None:
         sys.exit(
             "flce: this installation has no command line (it was built with FLCE_BUILD_CLI=OFF); "
