@@ -178,7 +178,10 @@ def _as_text(result: dict[str, Any]) -> str:
                 f"loss saves {_size(eager['saved_bytes'])} of it, {eager['saved_share']:.1%}."
             )
         )
-    lines.append(_wrapped(result["reason"]))
+    # The program compares with its own unfused method; where that changes the answer, the sentence
+    # above is the one that answers.
+    if result["plan"]["verdict"]["pays"] == result["loss_is_the_cause"]:
+        lines.append(_wrapped(result["reason"]))
     lines += ["", "Where the memory of eager code goes"]
     lines += [f"  {term['name']:<26}{_size(term['bytes']):>12}" for term in result["terms"]]
     lines += ["", "Measured", *_measured_lines(result["measured"])]
