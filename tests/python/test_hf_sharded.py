@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +113,26 @@ def test_distributed_data_parallel(process_group: Any) -> None:
     wrapped(**batch()).loss.backward()
     oracle(**batch()).loss.backward()
     assert_same_gradients(model, oracle, 2e-5)
+
+
+def test_c003_two_ranks_of_which_one_is_all_ignored() -> None:
+    program = Path(__file__).with_name("two_ranks.py")
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, program],
+            env={**os.environ, **place, "RANK": str(rank), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    for rank, process in enumerate(ranks):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert f"rank {rank} agrees" in out
 
 
 def test_a_loader_that_moves_offloaded_weights() -> None:

@@ -245,6 +245,9 @@ class DeferredLogits:
             refuse(f"Tensor.{name}")
         return getattr(self.materialize(), name)
 
+    # Comparisons are of values, as a tensor's, so identity is what is left for a hash.
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return f"DeferredLogits(shape={tuple(self.shape)}, dtype={self.dtype})"
 
@@ -265,6 +268,28 @@ class DeferredLogits:
             k: v.materialize() if isinstance(v, DeferredLogits) else v for k, v in kwargs.items()
         }
         return func(*values, **named)
+
+
+# Python looks these up on the class, past __getattr__.
+_OPERATORS = (
+    "__add__ __radd__ __sub__ __rsub__ __neg__ __abs__ __pow__ __rpow__ __rtruediv__ __floordiv__ "
+    "__mod__ __matmul__ __rmatmul__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __iter__ __bool__ "
+    "__float__ __array__ __setitem__"
+).split()
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def call(self: DeferredLogits, *args: Any) -> Any:
+        if not self._released:
+            refuse(f"Tensor.{name}")
+        others = (a.materialize() if isinstance(a, DeferredLogits) else a for a in args)
+        return getattr(self.materialize(), name)(*others)
+
+    return call
+
+
+for _name in _OPERATORS:
+    setattr(DeferredLogits, _name, _operator(_name))
 
 
 def _picks_classes(index: Any, ndim: int) -> bool:

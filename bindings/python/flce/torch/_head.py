@@ -48,11 +48,11 @@ class LossHead(nn.Module):
     """Mixed into a head module's class by `adopt_head`."""
 
     # Called in place of computing logits while the model's forward runs; see hf.py.
-    _flce_defer: Callable[[Tensor], Any] | None = None
+    _flce_defer: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._flce_defer is not None and len(args) == 1 and not kwargs:
-            return self._flce_defer(args[0])
+        if self._flce_defer is not None and "flce_loss" not in kwargs:
+            return self._flce_defer(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, flce_loss: HeadLoss | None = None, **kwargs: Any) -> Any:

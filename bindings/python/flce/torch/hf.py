@@ -181,16 +181,22 @@ class _PatchedModel(nn.Module):
         if not has_labels:
             return super().forward(*args, **kwargs)
         head = adopt_head(_head_of(self))
-        num_classes = head.out_features
-        self._flce_call = {"shift_labels": kwargs.get("shift_labels")}
-        head._flce_defer = lambda hidden: DeferredLogits(
-            head, hidden, num_classes, settings["options"]
-        )
+        call = {"shift_labels": kwargs.get("shift_labels"), "deferred": False}
+
+        def defer(input: Tensor) -> DeferredLogits:
+            call["deferred"] = True
+            return DeferredLogits(head, input, head.out_features, settings["options"])
+
+        self._flce_call, head._flce_defer = call, defer
         try:
             output = super().forward(*args, **kwargs)
         finally:
-            head._flce_defer = None
-            self._flce_call = None
+            self._flce_call = head._flce_defer = None
+        if not call["deferred"]:
+            raise RuntimeError(
+                f"{type(self).__name__} computed a loss without calling its head, so the logits "
+                "were not left out; flce.torch.unpatch(model) gives the model's own loss back"
+            )
         return _finish(output, _kept_logits(settings["logits"], self.training))
 
     @property
