@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One line replaced: the head's product and F.cross_entropy become one call.
 
-    python examples/torch/minimal.py [--device cuda]
+python examples/torch/minimal.py [--device cuda]
 """
 
 from __future__ import annotations

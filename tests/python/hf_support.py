@@ -90,7 +90,9 @@ def pair(name: str, dtype: torch.dtype = torch.float32, **changes: Any) -> tuple
     return model, copy.deepcopy(model)
 
 
-def batch(sequences: int = 2, length: int = 13, ignored: int = 4, seed: int = 1) -> dict[str, Tensor]:
+def batch(
+    sequences: int = 2, length: int = 13, ignored: int = 4, seed: int = 1
+) -> dict[str, Tensor]:
     """Tokens, and labels whose first `ignored` tokens have no target."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, VOCAB, (sequences, length), generator=generator)
@@ -101,6 +103,11 @@ def batch(sequences: int = 2, length: int = 13, ignored: int = 4, seed: int = 1)
         "attention_mask": torch.ones_like(tokens),
         "labels": labels,
     }
+
+
+def close(got: Tensor, wanted: Tensor) -> None:
+    """Two float32 losses of one computation."""
+    torch.testing.assert_close(got, wanted, rtol=3e-6, atol=1e-6)
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:

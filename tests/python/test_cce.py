@@ -56,7 +56,11 @@ def oracle(
 COMBINATIONS: list[dict[str, Any]] = [
     {},
     {"bias": None},
-    *[{"reduction": r, "shift": s} for r in ("mean", "sum", "none") for s in (0, 1, 3, True, False)],
+    *[
+        {"reduction": r, "shift": s}
+        for r in ("mean", "sum", "none")
+        for s in (0, 1, 3, True, False)
+    ],
     {"softcap": 1.5},
     {"ignore_index": 4},
     {"softcap": 2.0, "shift": 1, "reduction": "none", "ignore_index": 4},

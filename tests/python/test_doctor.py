@@ -163,7 +163,7 @@ def test_as_a_command(config: Any) -> None:
     assert subprocess.run(command[:-1], capture_output=True).returncode == 2
 
 
-# --- measuring -------------------------------------------------------------------------------------
+# --- measuring ------------------------------------------------------------------------------------
 
 
 class ScriptedMeter:

@@ -130,9 +130,7 @@ def test_modules_to_save(patch_first: bool) -> None:
     names = [name for name in gradients(model) if "modules_to_save" in name]
     assert names, "the head that is trained got no gradient"
     with model.disable_adapter(), oracle.disable_adapter():
-        torch.testing.assert_close(
-            model(**batch()).loss, oracle(**batch()).loss, rtol=3e-6, atol=0
-        )
+        torch.testing.assert_close(model(**batch()).loss, oracle(**batch()).loss, rtol=3e-6, atol=0)
     unpatch(model)
     assert [type(m) for m in model.modules()] == [type(m) for m in oracle.modules()]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads whose weight is whole only while hooks of a sharded optimizer hold it, or lies elsewhere."""
+"""Heads whose weight is whole only while hooks of a sharded optimizer hold it, or is elsewhere."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def test_fully_shard(process_group: Any, own_unit: bool) -> None:
     torch.testing.assert_close(got.loss, wanted.loss, rtol=3e-6, atol=0)
     got.loss.backward()
     wanted.loss.backward()
-    for (name, p), (_, q) in zip(
-        model.named_parameters(), oracle.named_parameters(), strict=True
-    ):
+    for (name, p), (_, q) in zip(model.named_parameters(), oracle.named_parameters(), strict=True):
         torch.testing.assert_close(p.grad.full_tensor(), q.grad, msg=name)
 
 
@@ -122,7 +120,13 @@ def test_c003_two_ranks_of_which_one_is_all_ignored() -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, program],
-            env={**os.environ, **place, "RANK": str(rank), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                **place,
+                "RANK": str(rank),
+                "PYTHONPATH": path,
+                "OMP_NUM_THREADS": "1",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

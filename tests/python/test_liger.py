@@ -45,7 +45,7 @@ def oracle(
     softcap: float | None = None,
     use_token_scaling: bool = False,
 ) -> Tensor:
-    """What Liger documents, in plain operations: parts of the loss, then token scaling, then sum."""
+    """What Liger documents, in plain operations: parts of the loss, token scaling, the sum."""
     logits = F.linear(input, weight, bias)
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
@@ -157,9 +157,7 @@ def test_accum_dtype() -> None:
     x = torch.ones(4096, 1, dtype=torch.bfloat16)
     w = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
     y = torch.zeros(4096, dtype=torch.long)
-    liger_fused_linear_cross_entropy(
-        x, w, y, reduction="sum", accum_dtype=torch.float32
-    ).backward()
+    liger_fused_linear_cross_entropy(x, w, y, reduction="sum", accum_dtype=torch.float32).backward()
     assert w.grad.tolist() == [[-2048.0], [2048.0]]
     with pytest.raises(ValueError, match="accum_dtype"):
         liger_fused_linear_cross_entropy(**tensors, accum_dtype=torch.bfloat16)
@@ -206,7 +204,7 @@ def test_signatures() -> None:
     assert forward == ["self", "lin_weight", "_input", "target", "bias"]
 
 
-# --- LigerForCausalLMLoss --------------------------------------------------------------------------
+# --- LigerForCausalLMLoss -------------------------------------------------------------------------
 
 
 def causal() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of test_hf_sharded.py: a patched model under DDP and under FSDP2, one rank all ignored.
 
-    RANK=r WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python two_ranks.py
+RANK=r WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python two_ranks.py
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from .__main__ import program_path
 
 _EPILOG = """
 MODEL is a Hugging Face config.json, a folder that holds one (a downloaded model), or a name that
-`flce plan --help` lists under --preset. Nothing is downloaded. Exit codes: 0 answered, 2 wrong usage
-or input.
+`flce plan --help` lists under --preset. Nothing is downloaded. Exit codes: 0 answered, 2 wrong
+usage or input.
 """
 
 
@@ -156,7 +156,7 @@ def _measured(
         return f"no step was measured: {error}"
 
 
-# --- for people -------------------------------------------------------------------------------------
+# --- for people -----------------------------------------------------------------------------------
 
 
 def _size(count: int | None) -> str:
@@ -207,7 +207,9 @@ def _measured_lines(measured: dict[str, Any] | str) -> list[str]:
     for step in measured["steps"]:
         phases = ", ".join(f"{name} {_size(count)}" for name, count in step["peaks"].items())
         failed = step["out_of_memory_in"]
-        lines.append(f"  {step['loss']:<8}peaks: {phases}" + (f"; {failed} failed" if failed else ""))
+        lines.append(
+            f"  {step['loss']:<8}peaks: {phases}" + (f"; {failed} failed" if failed else "")
+        )
     return lines
 
 

@@ -70,7 +70,7 @@ def evaluate_loss(head: nn.Module, hidden: Tensor, request: HeadLoss) -> Tensor:
     return head(hidden, flce_loss=request)
 
 
-# --- classes ----------------------------------------------------------------------------------------
+# --- classes --------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -135,7 +135,7 @@ def adopt_head(head: nn.Module) -> nn.Module:
     return head
 
 
-# --- parameters -------------------------------------------------------------------------------------
+# --- parameters -----------------------------------------------------------------------------------
 
 
 def _unknown_head(head: nn.Module) -> str:

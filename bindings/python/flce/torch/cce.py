@@ -60,7 +60,9 @@ def linear_cross_entropy(
     length = targets.shape[-1] if targets.ndim else 0
     shift = int(shift)
     if shift != 0 and not 0 <= shift < length:
-        raise ValueError(f"shift={shift}: it is in [0, {length}) for {tuple(targets.shape)} targets")
+        raise ValueError(
+            f"shift={shift}: it is in [0, {length}) for {tuple(targets.shape)} targets"
+        )
     if return_lse:
         loss, lse = _with_lse(e, c, targets, bias, ignore_index, softcap, reduction, shift)
     else:

@@ -50,9 +50,7 @@ def patch(model: nn.Module, *, logits: str = "auto", **options: Any) -> nn.Modul
     replaces the options.
     """
     if logits not in LOGITS_CHOICES:
-        raise ValueError(
-            f"logits={logits!r}; it is one of {', '.join(map(repr, LOGITS_CHOICES))}"
-        )
+        raise ValueError(f"logits={logits!r}; it is one of {', '.join(map(repr, LOGITS_CHOICES))}")
     for name in options:
         if name not in LOSS_OPTIONS:
             raise TypeError(

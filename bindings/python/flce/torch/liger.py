@@ -221,9 +221,7 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
     reduction = "mean" if num_items_in_batch is None else "sum"
     ce_weight = kwargs.get("ce_weight")
     z_loss = kwargs.get("lse_square_scale", 0.0)
-    _check_offered(
-        ce_weight, z_loss, reduction, final_logit_softcapping, kwargs.get("accum_dtype")
-    )
+    _check_offered(ce_weight, z_loss, reduction, final_logit_softcapping, kwargs.get("accum_dtype"))
     _check_outputs(reduction, return_token_accuracy, return_predicted_tokens)
     target = labels if shift_labels is None else shift_labels
     if target is None:

@@ -89,9 +89,7 @@ class _Phases:
         self.meter.restart()
 
 
-def _step(
-    name: str, config: Any, tokens: int, dtype: torch.dtype, meter: Meter
-) -> dict[str, Any]:
+def _step(name: str, config: Any, tokens: int, dtype: torch.dtype, meter: Meter) -> dict[str, Any]:
     phases = _Phases(meter)
     failed = None
     try:
