@@ -143,6 +143,7 @@ def test_evaluation_with_an_adapted_head() -> None:
     torch.testing.assert_close(got.logits, wanted.logits)
 
 
+@pytest.mark.filterwarnings("ignore:.lora_bias=True. was passed")
 @pytest.mark.parametrize(
     ("config", "word"),
     [
