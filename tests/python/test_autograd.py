@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derivatives: gradcheck, buffers that gradients are added to, checkpointing, loss scaling, torch.func."""
+"""Derivatives: gradcheck, buffers that are added to, checkpointing, loss scaling, torch.func."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import oracle
 import pytest
 import torch
-from support import GRAD_TOLERANCE, assert_close, problem
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 import flce
+import oracle
 from flce.torch import linear_cross_entropy, linear_logprob
+from support import GRAD_TOLERANCE, assert_close, problem
 
 METHODS = ("auto", "fused", "recompute", "naive", "chunked")
 
@@ -208,14 +208,13 @@ def test_vmap(reduction: str) -> None:
 def test_vmap_of_grad_and_grad_of_vmap() -> None:
     x, w, y = plain_inputs((3,))
     dims = (0, None, 0)
-    for function, other in ((ours, plain),):
-        got = torch.vmap(torch.func.grad(function, (0, 1)), dims)(x, w, y)
-        want = [torch.func.grad(other, (0, 1))(a, w, t) for a, t in zip(x, y, strict=True)]
-        for i in range(2):
-            assert_close(got[i], torch.stack([g[i] for g in want]), 1e-12, "per sample")
-        total = torch.func.grad(lambda a, b: torch.vmap(function, dims)(a, b, y).sum(), (0, 1))(x, w)
-        assert_close(total[0], torch.stack([g[0] for g in want]), 1e-12, "x")
-        assert_close(total[1], torch.stack([g[1] for g in want]).sum(0), 1e-12, "w")
+    got = torch.vmap(torch.func.grad(ours, (0, 1)), dims)(x, w, y)
+    want = [torch.func.grad(plain, (0, 1))(a, w, t) for a, t in zip(x, y, strict=True)]
+    for i in range(2):
+        assert_close(got[i], torch.stack([g[i] for g in want]), 1e-12, "per sample")
+    total = torch.func.grad(lambda a, b: torch.vmap(ours, dims)(a, b, y).sum(), (0, 1))(x, w)
+    assert_close(total[0], torch.stack([g[0] for g in want]), 1e-12, "x")
+    assert_close(total[1], torch.stack([g[1] for g in want]).sum(0), 1e-12, "w")
 
 
 def test_func_second_derivatives_are_refused() -> None:

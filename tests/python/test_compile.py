@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile, dynamic shapes, fake and meta tensors, exported graphs: the same values as eager."""
+"""torch.compile, dynamic shapes, fake and meta tensors, traced graphs: the same values as eager."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import oracle
 import pytest
 import torch
-from support import EVERYTHING, assert_close, problem
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import oracle
 from flce.torch import FusedLinearHead, linear_cross_entropy, linear_logprob, loss_and_grads
 from flce.torch._arguments import Head, Settings, judge
+from support import EVERYTHING, assert_close, problem
 
 
 @pytest.fixture(autouse=True)

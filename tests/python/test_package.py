@@ -113,7 +113,7 @@ def test_every_option_changes_the_plan(options: Any, differs: dict[str, Any]) ->
 
 
 def test_softcap_with_smoothing_keeps_logits() -> None:
-    """Each of the two alone changes no memory; together they need logits in place of exponentials."""
+    """Each alone changes no memory; together they need logits in place of exponentials."""
     both = flce.plan(**SIZES, softcap=30.0, label_smoothing=0.1)
     assert both.extra_bytes > flce.plan(**SIZES, softcap=30.0).extra_bytes
     assert both.extra_bytes > flce.plan(**SIZES, label_smoothing=0.1).extra_bytes
@@ -142,7 +142,11 @@ def test_softcap_with_smoothing_keeps_logits() -> None:
         ({"label_smoothing": 2.0}, flce.InvalidArgument, "label_smoothing is 2"),
         ({"tokens": -1}, flce.InvalidArgument, "-1"),
         ({"vocab": 0}, flce.InvalidArgument, r"\(0, 1024\)"),
-        ({"grad_weight": False, "grad_weight_dtype": "f32"}, flce.InvalidArgument, "grad_weight is"),
+        (
+            {"grad_weight": False, "grad_weight_dtype": "f32"},
+            flce.InvalidArgument,
+            "grad_weight is",
+        ),
     ),
     ids=str,
 )
@@ -201,7 +205,8 @@ def test_structs_lie_in_memory_as_the_header_says(tmp_path: Path) -> None:
     command = ["cc", "-I", str(ROOT / "include"), "layout.c", "-o", "layout"]
     subprocess.run(command, cwd=tmp_path, check=True)
     said = dict(
-        line.split() for line in subprocess.check_output([tmp_path / "layout"], text=True).splitlines()
+        line.split()
+        for line in subprocess.check_output([tmp_path / "layout"], text=True).splitlines()
     )
     for name, struct in STRUCTS.items():
         assert int(said[name]) == ctypes.sizeof(struct)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused, and that the sentence says what was wrong, what was given and what would work."""
+"""What is refused: the sentence says what was wrong, what was given and what would work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import problem
 from torch import Tensor, nn
 
 import flce
 from flce.torch import FusedLinearHead, LinearCrossEntropyLoss, linear_cross_entropy, linear_logprob
+from support import problem
 
 
 def wanting(shape: tuple[int, ...]) -> Tensor:
@@ -30,7 +30,11 @@ def wanting(shape: tuple[int, ...]) -> Tensor:
         ({"chunk": True}, ValueError, "chunk is True"),
         ({"budget": "lots"}, ValueError, "lots"),
         ({"budget": 16}, flce.OutOfBudget, "16"),
-        ({"label_smoothing": 1.5}, ValueError, "label_smoothing is 1.5; it must be between 0 and 1"),
+        (
+            {"label_smoothing": 1.5},
+            ValueError,
+            "label_smoothing is 1.5; it must be between 0 and 1",
+        ),
         ({"label_smoothing": -0.1}, ValueError, "label_smoothing is -0.1"),
         ({"softcap": -3.0}, ValueError, "softcap is -3"),
         ({"z_loss": -1.0}, ValueError, "z_loss is -1"),
@@ -48,7 +52,11 @@ def wanting(shape: tuple[int, ...]) -> Tensor:
         ({"temperature": wanting((7,))}, flce.Unsupported, "temperature.detach"),
         ({"token_weight": torch.ones(6)}, ValueError, r"token_weight has shape \(6,\).*\(7,\)"),
         ({"token_weight": wanting((7,))}, flce.Unsupported, "token_weight.detach"),
-        ({"token_weight": torch.ones(7).double()}, TypeError, "token_weight has dtype torch.float64"),
+        (
+            {"token_weight": torch.ones(7).double()},
+            TypeError,
+            "token_weight has dtype torch.float64",
+        ),
         ({"token_weight": np.ones(7)}, TypeError, "token_weight is a ndarray"),
         ({"weight": torch.ones(7)}, ValueError, r"weight has shape \(7,\).*\(33,\)"),
         ({"weight": wanting((33,))}, flce.Unsupported, "weight requires a gradient"),
@@ -56,7 +64,11 @@ def wanting(shape: tuple[int, ...]) -> Tensor:
         ({"linear_bias": torch.ones(7)}, ValueError, r"linear_bias has shape \(7,\).*\(33, 8\)"),
         ({"linear_bias": torch.ones(33).double()}, TypeError, "linear_bias has dtype"),
         ({"options": {"chunk": 3}}, TypeError, "options is a dict"),
-        ({"accumulate_into": torch.ones(33, 7)}, ValueError, r"accumulate_into has shape \(33, 7\)"),
+        (
+            {"accumulate_into": torch.ones(33, 7)},
+            ValueError,
+            r"accumulate_into has shape \(33, 7\)",
+        ),
         ({"accumulate_into": torch.ones(8, 33).t()}, ValueError, "unit inner stride"),
         ({"accumulate_into": wanting((33, 8))}, ValueError, "requires_grad=True"),
         ({"accumulate_into": torch.ones(33, 8).bfloat16()}, TypeError, "accumulate_into has dtype"),
@@ -150,7 +162,9 @@ def test_dtensor_is_refused_with_the_way_out(tmp_path: Any) -> None:
     try:
         mesh = init_device_mesh("cpu", (1,))
         sharded = distribute_tensor(w.detach(), mesh, [Shard(0)])
-        with pytest.raises(TypeError, match="linear_weight is a DTensor.*FusedLinearHead.*full_tensor"):
+        with pytest.raises(
+            TypeError, match="linear_weight is a DTensor.*FusedLinearHead.*full_tensor"
+        ):
             linear_cross_entropy(x, sharded, y)
         whole = linear_cross_entropy(x, sharded.full_tensor(), y)
         assert torch.equal(whole, linear_cross_entropy(x, w, y))

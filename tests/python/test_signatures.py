@@ -7,13 +7,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import oracle
 import pytest
 import torch
-from support import assert_close, check_against_oracle, problem
 from torch import Tensor, nn
 
 import flce
+import oracle
 from flce.torch import (
     FusedLinearHead,
     LinearCrossEntropyLoss,
@@ -21,6 +20,7 @@ from flce.torch import (
     linear_logprob,
     loss_and_grads,
 )
+from support import assert_close, check_against_oracle, problem
 
 N, H, V = 6, 8, 33
 
