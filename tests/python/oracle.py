@@ -113,7 +113,8 @@ def linear_cross_entropy(
         reduced(z_part),
         int((valid & (u.argmax(-1) == y)).sum()),
         int(valid.sum()),
-        _largest_part(lse, class_weight, token_weight, z_loss) / (float(divisor) if divided else 1.0),
+        _largest_part(lse, class_weight, token_weight, z_loss)
+        / (float(divisor) if divided else 1.0),
     )
 
 
@@ -122,7 +123,9 @@ def _largest_part(
 ) -> float:
     """Parts of a gradient may cancel; what they are rounded to does not."""
     of_class = 1.0 if weight is None else float(weight.max())
-    of_token = 1.0 if token_weight is None or not token_weight.numel() else float(token_weight.max())
+    of_token = (
+        1.0 if token_weight is None or not token_weight.numel() else float(token_weight.max())
+    )
     largest_lse = float(lse.detach().abs().max()) if lse.numel() else 0.0
     return of_token * (of_class + 2 * z_loss * largest_lse)
 

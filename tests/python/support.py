@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import oracle
 import torch
 from torch import Tensor
 
+import oracle
 from flce.torch import LinearCrossEntropyOutput, linear_cross_entropy
 
 # Relative error of a loss (float32 inside) and of a gradient (rounded to its dtype at the end).
@@ -98,7 +98,9 @@ def check_against_oracle(
         # torch's are NaN where nothing is valid; 0 is the documented value.
         their_grad = torch.nan_to_num(their_grad) if expected.num_valid == 0 else their_grad
         other = (w, x, None)[i]
-        floor = part * (float(other.detach().abs().max()) if other is not None and other.numel() else 1.0)
+        floor = part * (
+            float(other.detach().abs().max()) if other is not None and other.numel() else 1.0
+        )
         floor = 0.0 if expected.num_valid == 0 else floor
         assert_close(ours_grad, their_grad, GRAD_TOLERANCE[x.dtype], f"gradient {i}", floor)
     return ours

@@ -9,14 +9,14 @@ import math
 import weakref
 from typing import Any
 
-import oracle
 import pytest
 import torch
-from support import EVERYTHING, GRAD_TOLERANCE, assert_close, check_against_oracle, problem
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import oracle
 from flce.torch import FusedLinearHead, linear_cross_entropy, linear_logprob
+from support import EVERYTHING, GRAD_TOLERANCE, assert_close, check_against_oracle, problem
 
 METHODS = ("fused", "recompute", "naive", "chunked")
 
@@ -125,7 +125,9 @@ def test_c064_inputs_stay_as_they_were(first: bool, method: str) -> None:
 @pytest.mark.parametrize("frozen", ("nothing", "x", "w"))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 @pytest.mark.parametrize("method", METHODS)
-def test_c065_a_retained_graph(reduction: str, frozen: str, dtype: torch.dtype, method: str) -> None:
+def test_c065_a_retained_graph(
+    reduction: str, frozen: str, dtype: torch.dtype, method: str
+) -> None:
     x, w, y, _ = problem((6,), dtype=dtype)
     asked = [t for name, t in (("x", x), ("w", w)) if name != frozen]
     for tensor in (x, w):
@@ -257,7 +259,7 @@ def test_c074_every_combination_of_outputs_has_names(reduction: str) -> None:
 
 
 class Gathered(nn.Module):
-    """A parameter that is whole only while its module's forward runs, as sharding wrappers do it."""
+    """A parameter that is whole only while its module's forward runs, as sharding makes it."""
 
     def __init__(self, head: FusedLinearHead) -> None:
         super().__init__()

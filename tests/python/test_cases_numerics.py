@@ -7,10 +7,10 @@ import math
 
 import pytest
 import torch
-from support import assert_close
 from torch import Tensor
 
 from flce.torch import linear_cross_entropy, linear_logprob, loss_and_grads
+from support import assert_close
 
 I4 = torch.eye(4)
 ROWS = torch.tensor([[0.0, 0, 0, 0], [1, 2, 3, 4]])

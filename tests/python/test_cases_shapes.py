@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import assert_close, check_against_oracle, problem
 from torch import Tensor
 from torch.nn import functional as F
 
 import flce
 from flce.torch import linear_cross_entropy, loss_and_grads
+from support import assert_close, check_against_oracle, problem
 
 REDUCTIONS = ("mean", "sum", "none")
 ONES = torch.ones(4, 1), torch.tensor([[2.0], [0.0]]), torch.tensor([0, 1, 1, 1])
@@ -218,7 +218,7 @@ def test_c030_other_integers_are_refused(dtype: torch.dtype) -> None:
 
 
 def test_c030_c032_probabilities_are_refused_by_name() -> None:
-    x, w, y, _ = problem((3,), vocab=5)
+    x, w, _, _ = problem((3,), vocab=5)
     for target in (torch.rand(3, 5), torch.rand(3), torch.rand(3, 5, requires_grad=True)):
         with pytest.raises(TypeError, match="class probabilities are not supported"):
             linear_cross_entropy(x, w, target)

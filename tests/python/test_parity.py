@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import oracle
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import GRAD_TOLERANCE, assert_close, check_against_oracle, problem
 
+import oracle
 from flce.torch import linear_logprob, loss_and_grads
+from support import GRAD_TOLERANCE, assert_close, check_against_oracle, problem
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 SWEEP = settings(

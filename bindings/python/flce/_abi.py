@@ -12,7 +12,7 @@ import os
 import threading
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 NONE, F64, F32, BF16, F16, I64, I32 = range(7)
 DTYPES = {"f64": F64, "f32": F32, "bf16": BF16, "f16": F16, "i64": I64, "i32": I32}
@@ -83,14 +83,11 @@ _OUTPUT_VECTORS = (
 class Args(ctypes.Structure):
     """flce_args."""
 
-    _fields_ = (
+    _fields_: ClassVar[Any] = (
         [("struct_size", c_uint64), ("abi_major", c_uint32), ("abi_minor", c_uint32)]
         + [(name, Matrix) for name in ("hidden", "weight")]
         + [(name, Vector) for name in _INPUT_VECTORS + _OUTPUT_VECTORS]
-        + [
-            (name, Matrix)
-            for name in ("topk_logprob", "topk_index", "grad_hidden", "grad_weight")
-        ]
+        + [(name, Matrix) for name in ("topk_logprob", "topk_index", "grad_hidden", "grad_weight")]
         + [("grad_bias", Vector), ("ignore_index", c_int64)]
         + [
             (name, c_double)
@@ -301,9 +298,7 @@ def make_plan(lib: Library, args: Args, request: PlanRequest) -> PlanStruct:
     """Plans; raises what the planner says."""
     made = PlanStruct(struct_size=ctypes.sizeof(PlanStruct))
     lib.check(
-        lib.functions.flce_make_plan(
-            ctypes.byref(args), ctypes.byref(request), ctypes.byref(made)
-        )
+        lib.functions.flce_make_plan(ctypes.byref(args), ctypes.byref(request), ctypes.byref(made))
     )
     return made
 

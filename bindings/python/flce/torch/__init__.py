@@ -4,12 +4,20 @@
 from __future__ import annotations
 
 try:
-    import torch as _torch  # noqa: F401
-except ImportError as error:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
     raise ImportError(
         "flce.torch needs PyTorch 2.6 or newer, which is not installed; install it with "
         "'pip install torch' (or 'pip install flce[torch]')"
     ) from error
+
+if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 6):
+    raise ImportError(
+        f"flce.torch needs PyTorch 2.6 or newer, and {_torch.__version__} is installed; "
+        "'pip install --upgrade torch' brings a newer one"
+    )
 
 from .functional import (
     LinearCrossEntropyOutput,

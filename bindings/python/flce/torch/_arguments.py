@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
-from torch.autograd import forward_ad
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.autograd import forward_ad
 
 from .. import _abi
 from .._plan import check_chunk
 from . import _autograd, _call
 from ._call import Options
+from ._torch_options import chunk_and_policy
 
 METHODS = {name: n for name, n in _abi.METHODS.items() if not name.endswith("-eager")}
 _REALS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -27,7 +28,7 @@ _COUNTS = (torch.int64, torch.float32, torch.int32, torch.float64)
 
 
 class Head(NamedTuple):
-    """The tensors that are differentiated, the target, and what the caller's signature calls them."""
+    """What is differentiated, the target, and the names that the caller's signature has."""
 
     input: Tensor
     weight: Tensor
@@ -87,7 +88,7 @@ def _check_kind(name: str, tensor: Any) -> None:
             "forward of the module that owns the head, so that its hooks gather it (flce.torch."
             f"FusedLinearHead under fully_shard), or pass {name}.full_tensor()"
         )
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if torch.nn.parameter.is_lazy(tensor):
         raise TypeError(f"{name} is not initialized yet; run its lazy module once before")
     if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
         raise TypeError(
@@ -212,40 +213,9 @@ def _normalizer(value: Any, reduction: int) -> tuple[Tensor | None, float | None
         raise _invalid(f"normalizer has shape {tuple(value.shape)}; it must be one number")
     if value.dtype not in _COUNTS:
         raise TypeError(
-            f"normalizer has dtype {value.dtype}; int64, int32, float32 and float64 can count tokens"
+            f"normalizer has dtype {value.dtype}; int64, int32, float32 and float64 count tokens"
         )
     return value, None, total
-
-
-def _of_torch_options(options: Any, settings: Settings, tokens: int, dtype: torch.dtype) -> Any:
-    """(chunk, policy) of a torch.nn.LinearCrossEntropyOptions; refuses what has no meaning here."""
-    if type(options).__name__ != "LinearCrossEntropyOptions":
-        raise TypeError(
-            f"options is a {type(options).__name__}; it must be torch.nn.LinearCrossEntropyOptions"
-        )
-    if settings.chunk is not None:
-        raise _invalid(f"chunk={settings.chunk} and options are given; give one of them")
-    if options.acc_policy == "compact" and dtype in (torch.bfloat16, torch.float16):
-        raise _abi.Unsupported(
-            "options.acc_policy is 'compact', but 16-bit gradients are always summed in float32 "
-            "here; use 'auto' or 'accurate'"
-        )
-    if options.acc_dtype not in (None, _call.result_dtype(dtype)):
-        raise _abi.Unsupported(
-            f"options.acc_dtype is {options.acc_dtype}; with {dtype} input sums are in "
-            f"{_call.result_dtype(dtype)}: leave it out"
-        )
-    size, way = options.batch_chunk_size, options.chunking_method
-    if way == "auto":
-        return size or 0, _abi.POLICIES["measured"]
-    if way is None:
-        return size or max(tokens, 1), _abi.POLICIES["measured"]
-    if way in ("aspect_ratio", "aspect_ratio:1") and size is None:
-        return 0, _abi.POLICIES["liger"]
-    raise _abi.Unsupported(
-        f"options.chunking_method is {way!r} with batch_chunk_size={size}; here 'auto', None with a "
-        "batch_chunk_size, or 'aspect_ratio' without one work"
-    )
 
 
 def _autocast(head: Head) -> Head:
@@ -274,8 +244,8 @@ def _check_buffer(buffer: Tensor, weight: Tensor, name: str) -> None:
     if buffer.shape != weight.shape or buffer.stride(1) != 1 or buffer.requires_grad:
         raise _invalid(
             f"accumulate_into has shape {tuple(buffer.shape)}, strides {buffer.stride()} and "
-            f"requires_grad={buffer.requires_grad}; it must be {tuple(weight.shape)} with unit inner "
-            "stride, and not require a gradient"
+            f"requires_grad={buffer.requires_grad}; it must be {tuple(weight.shape)} with unit "
+            "inner stride, and not require a gradient"
         )
     _check_companion("accumulate_into", buffer, weight.dtype)
 
@@ -306,8 +276,8 @@ def _is_split(settings: Settings, method: int, grads: int, dtype: torch.dtype) -
     """Whether the gradients are made in the backward pass, when their upstream is known.
 
     That is needed for an upstream per token and for adding to a buffer; it is the meaning of the
-    methods other than fused; and it keeps float16 gradients in range, which a loss scaler multiplies
-    before they are rounded, not after.
+    methods other than fused; and it keeps float16 gradients in range, which a loss scaler has to
+    multiply before they are rounded, not after.
     """
     if not grads:
         return False
@@ -328,30 +298,40 @@ def _refuse_tangents(head: Head) -> None:
             )
 
 
-def judge(head: Head, settings: Settings, *, entropy_grad: bool = False) -> Problem:
-    """Everything that is wrong with a call, as an exception; else what to call."""
+def _check_head(head: Head) -> Head:
+    """Kinds, shapes and dtypes of what is differentiated; as autocast makes it."""
     for name, tensor in (
         ("input", head.input),
         (head.weight_name, head.weight),
         ("target", head.target),
+        (head.bias_name, head.bias),
     ):
-        _check_kind(name, tensor)
-    if head.bias is not None:
-        _check_kind(head.bias_name, head.bias)
+        if tensor is not None or name != head.bias_name:
+            _check_kind(name, tensor)
     if forward_ad._current_level >= 0:
         _refuse_tangents(head)
     _check_shapes(head)
     head = _autocast(head)
     _check_dtypes(head)
-    input, weight, target, bias, weight_name, bias_name = head
-    s = settings
+    return head
+
+
+def _check_constants(head: Head, s: Settings) -> None:
+    """Class and token weights."""
     for name, vector, shape, of in (
-        ("weight", s.class_weight, weight.shape[:1], "one per class"),
-        ("token_weight", s.token_weight, target.shape, "one per target"),
+        ("weight", s.class_weight, head.weight.shape[:1], "one per class"),
+        ("token_weight", s.token_weight, head.target.shape, "one per target"),
     ):
         if vector is not None:
             _check_constant(name, vector, shape, of)
-            _check_companion(name, vector, input.dtype)
+            _check_companion(name, vector, head.input.dtype)
+
+
+def judge(head: Head, settings: Settings, *, entropy_grad: bool = False) -> Problem:
+    """Everything that is wrong with a call, as an exception; else what to call."""
+    s, head = settings, _check_head(head)
+    input, weight, target, bias, weight_name, bias_name = head
+    _check_constants(head, s)
     temperature, temperature_value = _temperature(s.temperature, target)
     if temperature is not None:
         _check_companion("temperature", temperature, input.dtype)
@@ -371,18 +351,17 @@ def judge(head: Head, settings: Settings, *, entropy_grad: bool = False) -> Prob
             "accumulate_into": s.accumulate_into,
         },
     )
-    method = _abi.choice("method", s.method, METHODS)
-    chunk, policy = check_chunk(s.chunk), 0
-    if s.options is not None:
-        chunk, policy = _of_torch_options(s.options, s, target.numel(), input.dtype)
-    grads = _grad_bits(head)
-    into = s.accumulate_into
+    grads, into = _grad_bits(head), s.accumulate_into
     if into is not None:
         _check_buffer(into, weight, weight_name)
         into = into if grads & _call.GRAD_WEIGHT else None
+    method = _abi.choice("method", s.method, METHODS)
     split = _is_split(s, method, grads, input.dtype) or (entropy_grad and grads != 0)
     if split and method == METHODS["auto"]:
         method = METHODS["recompute"]
+    chunk, policy = check_chunk(s.chunk), 0
+    if s.options is not None:
+        chunk, policy = chunk_and_policy(s.options, s.chunk, target.numel(), input.dtype)
     options = Options(
         reduction,
         -100 if s.ignore_index is None else s.ignore_index,

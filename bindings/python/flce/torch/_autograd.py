@@ -2,9 +2,9 @@
 """How the operators of _ops.py are differentiated, and the two entries that functional.py calls.
 
 The backward pass of `run` multiplies the gradients that it has kept by the scalar that comes; that
-of `forward` makes them. Each is said once and reached in three ways: through the dispatcher (traced,
-compiled, under dispatch modes), as a Function under torch.func, and, for plain tensors, as a
-Function around the kernel: the dispatcher's way costs the host 100 us more.
+of `forward` makes them. Each is said once and reached in three ways: through the dispatcher (when
+traced, compiled, under dispatch modes), as a Function under torch.func, and, for plain tensors, as
+a Function around the kernel: the dispatcher's way costs the host 100 us more.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Grads = list[Tensor | None]
 
 _SECOND_ORDER = (
     "flce has no second derivatives: the gradient of this loss cannot be differentiated again. "
-    "Compute the loss with F.cross_entropy(F.linear(input, weight), target) where you need them, or "
-    "detach the gradient"
+    "Compute the loss with F.cross_entropy(F.linear(input, weight), target) where you need them, "
+    "or detach the gradient"
 )
 
 
@@ -37,7 +37,7 @@ class _FirstOrder(torch.autograd.Function):
     @staticmethod
     def forward(num_ties: int, *tensors: Tensor | None) -> tuple[Tensor, ...]:
         grads = tensors[num_ties:]
-        return tuple(grad.view_as(grad) for grad in grads)  # type: ignore[union-attr]
+        return tuple(grad.view_as(grad) for grad in grads)  # type: ignore[union-attr, arg-type]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -121,9 +121,7 @@ def _save_forward(ctx: Any, args: tuple[Any, ...], tie: Tensor, saved: Tensor) -
     ctx.into = into
 
 
-def _grads_of_forward(
-    ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor | None
-) -> _Grads:
+def _grads_of_forward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor | None) -> _Grads:
     """Of hidden, weight and bias; the weight's goes into the buffer if there is one."""
     if grad_loss is None and grad_entropy is None:
         return [None, None, None]
@@ -231,8 +229,8 @@ def _function(name: str, operator: Any, setup: Any, backward: Any) -> Any:
     """The operator as a Function that torch.func can transform, as it cannot what
     register_autograd makes. Forward-mode derivatives are refused by torch: there is no jvp."""
     members = {
-        "forward": staticmethod(lambda *args: operator(*args)),
-        "setup_context": staticmethod(lambda ctx, inputs, output: setup(ctx, inputs, output)),
+        "forward": staticmethod(operator),
+        "setup_context": staticmethod(setup),
         "backward": staticmethod(backward),
         "vmap": staticmethod(_looped(_called(name, operator))),
     }
@@ -250,9 +248,7 @@ for _name, _setup, _backward in (
     ("run", _setup_run, _backward_run),
     ("forward", _setup_forward, _backward_forward),
 ):
-    torch.library.register_autograd(
-        f"flce::{_name}", _backward, setup_context=_setup, lib=_ops.lib
-    )
+    torch.library.register_autograd(f"flce::{_name}", _backward, setup_context=_setup, lib=_ops.lib)
 for _name, _call_of in (
     ("run", _called("_TransformedRun", _run_op)),
     ("forward", _called("_TransformedForward", _forward_op)),

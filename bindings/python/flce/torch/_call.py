@@ -136,9 +136,7 @@ def inputs_of(
         hidden = hidden.contiguous()
     if weight.stride(1) != 1:
         weight = weight.contiguous()
-    vectors = tuple(
-        v if v is None or v.dim() == 1 else v.reshape(-1) for v in (target, *optional)
-    )
+    vectors = tuple(v if v is None or v.dim() == 1 else v.reshape(-1) for v in (target, *optional))
     return Inputs(hidden, weight, vectors[0], vectors[1:])  # type: ignore[arg-type]
 
 

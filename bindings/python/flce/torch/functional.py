@@ -39,9 +39,7 @@ def _results(problem: Problem, entropy_grad: bool = False) -> tuple[Tensor, ...]
     """loss, per-token rows, z-loss part, counts [, entropy] of one operator."""
     if not problem.split:
         return _autograd.run(*problem.tensors, *problem.options)
-    return _autograd.forward(
-        *problem.tensors, *problem.options, entropy_grad, problem.into
-    )
+    return _autograd.forward(*problem.tensors, *problem.options, entropy_grad, problem.into)
 
 
 def _output(results: tuple[Tensor, ...], outputs: int, loss: Tensor) -> LinearCrossEntropyOutput:

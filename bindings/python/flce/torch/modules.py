@@ -26,7 +26,9 @@ _KEYWORDS = {
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     unknown = sorted(options.keys() - _KEYWORDS)
     if unknown:
-        raise TypeError(f"unknown options {', '.join(unknown)}; known: {', '.join(sorted(_KEYWORDS))}")
+        raise TypeError(
+            f"unknown options {', '.join(unknown)}; known: {', '.join(sorted(_KEYWORDS))}"
+        )
     return options
 
 
@@ -59,9 +61,9 @@ class LinearCrossEntropyLoss(nn.Module):
 class FusedLinearHead(nn.Linear):
     """An nn.Linear whose forward makes the loss when it is given a target.
 
-    Takes over the parameters of `linear` (the same objects, so that tied weights stay tied and names
-    in a state dict stay what they were). Put it in the place of the head, and let FSDP, ZeRO or DDP
-    wrap it like any module.
+    Takes over the parameters of `linear` (the same objects: tied weights stay tied, and names in a
+    state dict stay what they were). Put it in the place of the head, and let FSDP, ZeRO or DDP wrap
+    it like any module.
 
     >>> model.lm_head = FusedLinearHead(model.lm_head)
     >>> loss = model.lm_head(hidden, target)
@@ -70,8 +72,8 @@ class FusedLinearHead(nn.Linear):
     def __init__(self, linear: nn.Linear, **options: Any) -> None:
         if type(linear) not in (nn.Linear, FusedLinearHead):
             raise TypeError(
-                f"linear is a {type(linear).__name__}; it must be a plain nn.Linear (an adapter or a "
-                "quantized layer computes more than its weight says: merge it first)"
+                f"linear is a {type(linear).__name__}; it must be a plain nn.Linear (an adapter or "
+                "a quantized layer computes more than its weight says: merge it first)"
             )
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
@@ -92,7 +94,11 @@ class FusedLinearHead(nn.Linear):
                 raise TypeError(f"{', '.join(options)} given without a target; logits take none")
             return self._logits(hidden)
         return linear_cross_entropy(
-            hidden, self.weight, target, linear_bias=self.bias, **{**self.options, **_checked(options)}
+            hidden,
+            self.weight,
+            target,
+            linear_bias=self.bias,
+            **{**self.options, **_checked(options)},
         )
 
     def _logits(self, hidden: Tensor) -> Tensor:
