@@ -16,7 +16,7 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
-from flce.torch import patch
+from flce.torch import patch, unpatch
 from hf_support import assert_same_gradients, batch, pair, tiny_model
 
 
@@ -102,6 +102,11 @@ def test_fully_shard(process_group: Any, own_unit: bool) -> None:
     wanted.loss.backward()
     for (name, p), (_, q) in zip(model.named_parameters(), oracle.named_parameters(), strict=True):
         torch.testing.assert_close(p.grad.full_tensor(), q.grad, msg=name)
+    # Under another wrapper's class the patch's own stays, and does nothing any more.
+    unpatch(model)
+    again = model(**batch())
+    torch.testing.assert_close(again.loss, wanted.loss)
+    torch.testing.assert_close(again.logits, wanted.logits)
 
 
 def test_distributed_data_parallel(process_group: Any) -> None:

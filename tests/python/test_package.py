@@ -257,6 +257,6 @@ def test_the_command_line_runs() -> None:
 
 
 def _program_is_there() -> bool:
-    from flce.__main__ import _program
+    from flce.__main__ import program_path
 
-    return _program() is not None
+    return program_path() is not None
