@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .functional import linear_cross_entropy
@@ -61,8 +62,7 @@ class LossHead(nn.Module):
         inner = _active_module(self)
         if inner is not self:
             return evaluate_loss(adopt_head(inner), args[0], flce_loss)
-        weight, bias = effective_parameters(self)
-        return flce_loss.run(args[0], weight, bias)
+        return flce_loss.run(*operands(self, args[0]))
 
 
 def evaluate_loss(head: nn.Module, hidden: Tensor, request: HeadLoss) -> Tensor:
@@ -176,19 +176,17 @@ def _active_module(head: nn.Module) -> nn.Module:
     return head.modules_to_save[head.active_adapters[0]]
 
 
-def effective_parameters(head: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """(weight, bias) whose F.linear is what the head computes, with their graph."""
+def operands(head: nn.Module, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(hidden, weight, bias) whose F.linear is what the head computes of `hidden`, with a graph."""
     if _is_lora(head):
-        weight, bias = _lora_parameters(head)
-    elif _is_plain_linear(head):
-        weight, bias = head.weight, head.bias
-        _check_gathered(weight, head)
-    else:
+        return _lora_operands(head, hidden)
+    if not _is_plain_linear(head):
         raise TypeError(_unknown_head(head))
-    return weight, bias
+    return hidden, _gathered(head), head.bias
 
 
-def _check_gathered(weight: Tensor, head: nn.Linear) -> None:
+def _gathered(head: Any) -> Tensor:
+    weight = head.weight
     if weight.shape != (head.out_features, head.in_features):
         raise RuntimeError(
             f"the head's weight has the shape {tuple(weight.shape)} instead of "
@@ -196,41 +194,40 @@ def _check_gathered(weight: Tensor, head: nn.Linear) -> None:
             "Its hooks must run for the module whose parameter it is: patch the model before it is "
             "wrapped, and leave the head out of LoRA"
         )
+    return weight
 
 
-def _lora_parameters(head: Any) -> tuple[Tensor, Tensor | None]:
+def _lora_operands(head: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """x W^T + s (x A^T) B^T = [x, s x A^T] [W, B]^T: one product, and no sum W + s B A, in which a
+    16-bit weight would swallow what the adapter has learnt."""
     base = head.get_base_layer()
     if not _is_plain_linear(base):
         raise TypeError(_unknown_head(base))
-    weight, bias = base.weight, base.bias
-    _check_gathered(weight, base)
-    if head.disable_adapters or head.merged:
-        if head.disable_adapters and head.merged:
-            head.unmerge()
-        return weight, bias
-    for adapter in head.active_adapters:
-        if adapter not in head.lora_A:
-            continue
-        _check_lora(head, adapter)
-        weight = weight + head.get_delta_weight(adapter).to(weight.dtype)
-    return weight, bias
+    weight, bias = _gathered(base), base.bias
+    if head.disable_adapters and head.merged:
+        head.unmerge()
+    parts, columns = [hidden], [weight]
+    if not (head.disable_adapters or head.merged):
+        for adapter in head.active_adapters:
+            if adapter not in head.lora_A:
+                continue
+            _check_lora(head, adapter)
+            a, b, scale = head.lora_A[adapter], head.lora_B[adapter], head.scaling[adapter]
+            inner = a(head.lora_dropout[adapter](hidden.to(a.weight.dtype))) * scale
+            parts.append(inner.to(hidden.dtype))
+            columns.append(b.weight.to(weight.dtype))
+            if b.bias is not None:
+                more = b.bias * scale
+                bias = more.to(weight.dtype) if bias is None else bias + more.to(bias.dtype)
+    if len(parts) == 1:
+        return hidden, weight, bias
+    return torch.cat(parts, dim=-1), torch.cat(columns, dim=-1), bias
 
 
 def _check_lora(head: Any, adapter: str) -> None:
-    dropout = head.lora_dropout[adapter]
-    if head.training and getattr(dropout, "p", 0.0) > 0.0:
-        raise ValueError(
-            f"the LoRA adapter '{adapter}' of the head has a dropout of {dropout.p}, which acts on "
-            "the hidden states of its branch alone, so no single weight gives the same loss; use "
-            "lora_dropout=0 for the head, or leave the head out of target_modules"
-        )
     if adapter in getattr(head, "lora_variant", {}):
         raise ValueError(
-            f"the adapter '{adapter}' of the head is a variant of LoRA (DoRA or another), whose "
-            "effective weight is not known here; use plain LoRA for the head, or leave it out of "
+            f"the adapter '{adapter}' of the head is a variant of LoRA (DoRA or another), which is "
+            "not a product of two matrices; use plain LoRA for the head, or leave it out of "
             "target_modules"
-        )
-    if head.lora_B[adapter].bias is not None:
-        raise ValueError(
-            f"the LoRA adapter '{adapter}' of the head has a bias of its own; use lora_bias=False"
         )

@@ -33,8 +33,8 @@ def patch(model: nn.Module, *, logits: str = "auto", **options: Any) -> nn.Modul
 
     Args:
         model: a Hugging Face causal language model (`*ForCausalLM`), or a peft model around one.
-            Its head is a `torch.nn.Linear`, one with LoRA (without dropout), or one of peft's
-            modules to save; anything else raises `TypeError`.
+            Its head is a `torch.nn.Linear`, one with LoRA, or one of peft's modules to save;
+            anything else raises `TypeError`.
         logits: what `outputs.logits` is where a loss was computed. "auto": None in training, the
             logits in evaluation (`model.eval()`); "always" and "never": in both; "on_demand": an
             object that computes them, with their graph, when it is first used as a tensor. Where
@@ -100,7 +100,7 @@ def plan_for(
 
     tokens: of a step on one device. budget: most extra bytes, a number or a text such as "2GiB".
     Sizes, dtype and device are those of the head's weight; gradients that frozen parameters do not
-    need are left out. LoRA on the head takes its effective weight and the gradient of that besides.
+    need are left out. LoRA on the head takes a copy of the head and its gradient besides.
     """
     inner = _causal_model(model)
     head = _head_of(inner)
