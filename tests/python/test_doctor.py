@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import child
 import pytest
 import torch
 
@@ -152,15 +153,16 @@ def test_text(config: Any, capsys: Any, values: Any, tokens: int, first: str) ->
 
 
 def test_as_a_command(config: Any) -> None:
+    env = child.environment()
     command = [sys.executable, "-m", "flce", "doctor", str(config(LLAMA3_8B)), "--tokens=16384"]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True, env=env)
     result = json.loads(done.stdout)
     assert result["loss_is_the_cause"] is True
     assert isinstance(result["measured"], (str, dict))
-    failed = subprocess.run([*command, "--budget=lots"], capture_output=True, text=True)
+    failed = subprocess.run([*command, "--budget=lots"], capture_output=True, text=True, env=env)
     assert failed.returncode == 2
     assert "lots" in failed.stderr
-    assert subprocess.run(command[:-1], capture_output=True).returncode == 2
+    assert subprocess.run(command[:-1], capture_output=True, env=env).returncode == 2
 
 
 # --- measuring ------------------------------------------------------------------------------------
@@ -233,7 +235,6 @@ def test_where_memory_runs_out(config: Any, phase: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 def test_a_measured_step(config: Any) -> None:
     values = {**TINY, "vocab_size": 131072, "hidden_size": 256, "max_position_embeddings": 4096}
     result = diagnose(config(values), 4096)

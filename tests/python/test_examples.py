@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import child
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "torch"
@@ -16,7 +17,7 @@ TESTED = {"minimal", "hf_trainer", "grpo_logprob", "train_text"}
 
 def run(name: str, *arguments: str) -> str:
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=child.environment())
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

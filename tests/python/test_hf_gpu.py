@@ -13,10 +13,7 @@ pytest.importorskip("transformers")
 from flce.torch import patch
 from hf_support import assert_same_gradients, batch, close, pair
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def on_card(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import child
 import pytest
 import torch
 from torch import nn
@@ -121,17 +122,10 @@ def test_distributed_data_parallel(process_group: Any) -> None:
 def test_c003_two_ranks_of_which_one_is_all_ignored() -> None:
     program = Path(__file__).with_name("two_ranks.py")
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     ranks = [
         subprocess.Popen(
             [sys.executable, program],
-            env={
-                **os.environ,
-                **place,
-                "RANK": str(rank),
-                "PYTHONPATH": path,
-                "OMP_NUM_THREADS": "1",
-            },
+            env=child.environment(**place, RANK=str(rank), OMP_NUM_THREADS="1"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
