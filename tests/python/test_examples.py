@@ -60,7 +60,7 @@ def test_training_on_a_real_text() -> None:
     pytest.importorskip("mistral_common")
     runs = {}
     for loss in ("fused", "eager", "chunk-loop"):
-        runs[loss] = json.loads(run("train_text", "--loss", loss, "--steps", "8").splitlines()[-1])
+        runs[loss] = json.loads(run("train_text", "--loss", loss, "--steps", "6").splitlines()[-1])
         print(
             f"{loss:<11} {runs[loss]['seconds_of_loss_and_backward']:.2f} s for loss and backward, "
             f"{runs[loss]['peak_rss_bytes'] / 1e6:.0f} MB at most"

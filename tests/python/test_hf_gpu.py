@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patched models on a card: the numbers of the unpatched model, without the memory of its logits."""
+"""Patched models on a card: the unpatched model's numbers, without the memory of its logits."""
 
 from __future__ import annotations
 
