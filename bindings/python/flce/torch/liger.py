@@ -58,7 +58,6 @@ def liger_fused_linear_cross_entropy(
     token_weight = None
     if use_token_scaling:
         token_weight = _target_probability(input, weight, target, bias, ignore_index, softcap)
-    wants_more = return_z_loss or return_token_accuracy
     result = linear_cross_entropy(
         input,
         weight,
@@ -74,7 +73,7 @@ def liger_fused_linear_cross_entropy(
         return_accuracy=return_token_accuracy,
         return_z_loss=return_z_loss,
     )
-    if not wants_more:
+    if isinstance(result, Tensor):
         return result
     return CrossEntropyOutput(
         loss=result.loss, z_loss=result.z_loss, token_accuracy=result.accuracy
@@ -240,6 +239,6 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
         shift=1 if shift_labels is None else 0,
         return_accuracy=return_token_accuracy,
     )
-    if not return_token_accuracy:
+    if isinstance(result, Tensor):
         return result
     return CrossEntropyOutput(loss=result.loss, token_accuracy=result.accuracy)

@@ -9,6 +9,7 @@ pass. The peak of each is what the allocator held at most while it ran.
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any, Protocol
@@ -69,8 +70,12 @@ def measure_steps(
     folder = config if config.is_dir() else config.parent
     values = json.loads((folder / "config.json" if config.is_dir() else config).read_text())
     model_config = AutoConfig.for_model(values.pop("model_type"), **values)
-    kind = _DTYPES[dtype] if dtype else model_config.dtype or torch.bfloat16
-    steps = [_step(name, model_config, tokens, kind, meter) for name in ("eager", "fused")]
+    kind: Any = _DTYPES[dtype] if dtype else model_config.dtype or torch.bfloat16
+    steps = []
+    for name in ("eager", "fused"):
+        steps.append(_step(name, model_config, tokens, kind, meter))
+        gc.collect()  # a model's modules may refer to each other
+        meter.clear()
     return {"device": meter.name, "tokens": tokens, "steps": steps}
 
 
@@ -103,12 +108,10 @@ def _step(name: str, config: Any, tokens: int, dtype: torch.dtype, meter: Meter)
     except torch.OutOfMemoryError:
         failed = phases.current
     phases.enter(None)
-    model = ids = None
-    meter.clear()
     return {"loss": name, "peaks": phases.peaks, "out_of_memory_in": failed}
 
 
-def _random_model(config: Any, dtype: torch.dtype, device: torch.device) -> nn.Module:
+def _random_model(config: Any, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers import AutoModelForCausalLM
 
     with device:
