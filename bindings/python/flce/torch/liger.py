@@ -226,9 +226,9 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
     if target is None:
         raise ValueError("labels and shift_labels are both None; one of them is needed")
     result = linear_cross_entropy(
-        hidden_states,
+        hidden_states.reshape(*target.shape, hidden_size),  # sequences are those of the labels
         lm_head_weight,
-        target.reshape(hidden_states.shape[:-1]).to(hidden_states.device),
+        target.to(hidden_states.device),
         weight=ce_weight,
         reduction=reduction,
         ignore_index=ignore_index,
