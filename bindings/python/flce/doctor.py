@@ -88,7 +88,7 @@ def diagnose(
         "loss_is_the_cause": answer,
         "terms": _terms(plan, checkpointing),
         "reason": verdict["reason"],
-        "measured": _measured(model, tokens, dtype, measure),
+        "measured": _measured(model, tokens, dtype, checkpointing) if measure else "not asked for",
         "plan": plan,
     }
 
@@ -136,10 +136,8 @@ def _terms(plan: dict[str, Any], checkpointing: bool) -> list[dict[str, Any]]:
 
 
 def _measured(
-    model: str | Path, tokens: int, dtype: str | None, wanted: bool
+    model: str | Path, tokens: int, dtype: str | None, checkpointing: bool
 ) -> dict[str, Any] | str:
-    if not wanted:
-        return "not asked for"
     try:
         import torch
     except ImportError:
@@ -151,7 +149,7 @@ def _measured(
     from .torch.measure import measure_steps
 
     try:
-        return measure_steps(Path(model), tokens, dtype)
+        return measure_steps(Path(model), tokens, dtype, checkpointing)
     except ImportError as error:
         return f"no step was measured: {error}"
 
