@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support import problem
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from flce.torch import FusedLinearHead, linear_cross_entropy
+from support import problem
 
 
 def gradients(x: Any, w: Any, y: Any, **options: Any) -> list[Any]:

@@ -92,11 +92,11 @@ def _scaled(upstream: Tensor, grads: _Grads) -> _Grads:
     ]
 
 
-def _taken(bits: int, made: tuple[Tensor, ...]) -> _Grads:
+def _taken(bits: int, made: tuple[Tensor | None, ...]) -> _Grads:
     return [grad if bits >> i & 1 else None for i, grad in enumerate(made)]
 
 
-def _save_run(ctx: Any, bits: int, loss: Tensor, made: tuple[Tensor, ...]) -> None:
+def _save_run(ctx: Any, bits: int, loss: Tensor, made: tuple[Tensor | None, ...]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(loss, *made)
     ctx.bits = bits
@@ -139,7 +139,7 @@ def _grads_of_forward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor |
         else:
             call = _ops.backward_into_kernel if is_plain else _backward_into_op
             grad_hidden, grad_bias = call(ctx.into, *args)
-            grads = _taken(bits & ~_call.GRAD_WEIGHT, (grad_hidden, loss, grad_bias))
+            grads = _taken(bits & ~_call.GRAD_WEIGHT, (grad_hidden, None, grad_bias))
     return _first_order(grads, loss, grad_loss, grad_entropy)
 
 
@@ -165,8 +165,6 @@ class LinearCrossEntropyLater(torch.autograd.Function):
         output = _ops.forward_kernel(*args)
         _save_forward(ctx, args, output)
         entropy = output[4]
-        if not ctx.entropy_grad:
-            ctx.mark_non_differentiable(entropy)
         return output[0], entropy, output[1:4]
 
     @staticmethod
