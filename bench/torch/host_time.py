@@ -3,9 +3,9 @@
 
 usage: host_time.py [--device cuda] [--rounds N]
 
-Sizes are small, and one thread works, so that on the CPU little is computed; on a card rounds are so
-short that its queue does not fill. What is left is the host's work, in microseconds per call, the
-smallest of the rounds.
+Sizes are small, and one thread works, so that on the CPU little is computed; on a card rounds are
+so short that its queue does not fill. What is left is the host's work, in microseconds per call,
+the smallest of the rounds.
 """
 
 from __future__ import annotations
