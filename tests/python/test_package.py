@@ -255,4 +255,3 @@ def test_the_command_line_runs() -> None:
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
     )
     assert failed.returncode != 0 and "--tokens" in failed.stderr
-
