@@ -37,6 +37,15 @@ def test_c001_no_supervised_token(reduction: str) -> None:
     assert torch.equal(x.grad, torch.zeros(3, 2)) and torch.equal(w.grad, torch.zeros(5, 2))
 
 
+@pytest.mark.parametrize("count", (0, torch.tensor(0)), ids=("number", "tensor"))
+def test_c001_a_count_of_zero(count: Any) -> None:
+    x, w = leaves(torch.randn(3, 2), torch.randn(5, 2))
+    loss = linear_cross_entropy(x, w, torch.full((3,), -100), normalizer=count)
+    loss.backward()
+    assert float(loss.detach()) == 0.0
+    assert torch.equal(x.grad, torch.zeros(3, 2)) and torch.equal(w.grad, torch.zeros(5, 2))
+
+
 def test_c003_a_masked_batch_stays_in_the_graph() -> None:
     x, w = leaves(torch.randn(3, 2), torch.randn(5, 2))
     loss = linear_cross_entropy(x, w, torch.full((3,), -100), reduction="sum")

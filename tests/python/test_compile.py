@@ -209,3 +209,14 @@ def test_make_fx_sees_the_operator() -> None:
     graph = make_fx(lambda *tensors: linear_cross_entropy(*tensors))(x, w, y)
     assert "torch.ops.flce.run" in graph.code
     assert torch.equal(graph(x, w, y), linear_cross_entropy(x, w, y))
+
+
+def test_an_exported_head_takes_any_number_of_tokens() -> None:
+    head = FusedLinearHead(nn.Linear(8, 33)).eval()
+    x, _, y, _ = problem()
+    tokens = torch.export.Dim("tokens")
+    sizes = {"hidden": {0: tokens}, "target": {0: tokens}}
+    with torch.no_grad():
+        exported = torch.export.export(head, (x, y), dynamic_shapes=sizes).module()
+        for n in (7, 3):
+            assert torch.equal(exported(x[:n], y[:n]), head(x[:n], y[:n]))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from support import problem
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import flce
 from flce.torch import linear_cross_entropy, linear_logprob
+from support import problem
 
 N, H, V = 512, 64, 8000
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}

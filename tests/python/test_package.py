@@ -17,6 +17,7 @@ import pytest
 
 import flce
 from flce import _abi
+from flce.__main__ import program
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(flce.__file__).parent
@@ -238,7 +239,7 @@ def _snake(error: type[Exception]) -> str:
 
 
 def test_the_command_line_runs() -> None:
-    if not _program_is_there():
+    if program() is None:
         pytest.skip("this build has no command line")
     ran = subprocess.run(
         [sys.executable, "-m", "flce", "info"],
@@ -254,9 +255,3 @@ def test_the_command_line_runs() -> None:
         env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
     )
     assert failed.returncode != 0 and "--tokens" in failed.stderr
-
-
-def _program_is_there() -> bool:
-    from flce.__main__ import program_path
-
-    return program_path() is not None

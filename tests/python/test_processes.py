@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support import problem
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from flce.torch import FusedLinearHead, linear_cross_entropy
+from support import problem
 
 
 def gradients(x: Any, w: Any, y: Any, **options: Any) -> list[Any]:
@@ -63,18 +65,64 @@ def masked_rank(rank: int, folder: str) -> None:
     distributed.destroy_process_group()
 
 
-def test_c003_a_masked_rank_does_not_stop_the_others(tmp_path: Path) -> None:
+def run_ranks(function: Any, folder: Path) -> list[Any]:
+    """function(rank, folder) in two processes; what each has saved as rank<r>.pt."""
     context = multiprocessing.get_context("spawn")
-    ranks = [context.Process(target=masked_rank, args=(r, str(tmp_path))) for r in range(2)]
+    ranks = [context.Process(target=function, args=(r, str(folder))) for r in range(2)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join(timeout=120)
         assert rank.exitcode == 0
-    saved = [torch.load(tmp_path / f"rank{r}.pt") for r in range(2)]
+    return [torch.load(folder / f"rank{r}.pt") for r in range(2)]
+
+
+def test_c003_a_masked_rank_does_not_stop_the_others(tmp_path: Path) -> None:
+    saved = run_ranks(masked_rank, tmp_path)
     x, y, w, grad = saved[0]
     w = w.double().requires_grad_()
     nn.functional.cross_entropy(x.double() @ w.T, y, reduction="sum").backward()
     for *_, of_rank in saved:
         torch.testing.assert_close(of_rank, (w.grad / 2).float(), rtol=1e-5, atol=1e-6)
     assert torch.equal(grad, saved[1][3])
+
+
+def sharded_head(rank: int, folder: str) -> None:
+    """One FSDP2 step of a head whose rows lie on two ranks."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    torch.manual_seed(0)
+    head = FusedLinearHead(nn.Linear(8, 33))
+    w, bias = head.weight.detach().clone(), head.bias.detach().clone()
+    fully_shard(head, mesh=init_device_mesh("cpu", (2,)))
+    torch.manual_seed(rank)
+    x, y = torch.randn(5, 8), torch.randint(0, 33, (5,))
+    try:
+        linear_cross_entropy(x, head.weight, y)
+        refusal = ""
+    except TypeError as error:
+        refusal = str(error)
+    with torch.no_grad():
+        evaluated = head(x, y)
+    loss = head(x, y)
+    loss.backward()
+    grads = [p.grad.full_tensor() for p in (head.weight, head.bias)]
+    torch.save((x, y, w, bias, evaluated, loss.detach(), grads, refusal), f"{folder}/rank{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def test_c086_fsdp_gathers_the_head_and_scatters_its_gradient(tmp_path: Path) -> None:
+    saved = run_ranks(sharded_head, tmp_path)
+    w, bias = (t.double().requires_grad_() for t in saved[0][2:4])
+    total = torch.zeros((), dtype=torch.float64)
+    for x, y, _, _, evaluated, loss, _, refusal in saved:
+        want = nn.functional.cross_entropy(nn.functional.linear(x.double(), w, bias), y)
+        torch.testing.assert_close(loss.double(), want.detach(), rtol=1e-6, atol=1e-6)
+        assert torch.equal(evaluated, loss)
+        assert "linear_weight is a DTensor" in refusal and "FusedLinearHead" in refusal
+        total = total + want / 2
+    total.backward()
+    for grads in (saved[0][6], saved[1][6]):
+        for got, leaf in zip(grads, (w, bias), strict=True):
+            torch.testing.assert_close(got.double(), leaf.grad, rtol=1e-5, atol=1e-6)

@@ -11,16 +11,13 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from . import _abi
 
-def program_path() -> Path | None:
-    """The compiled program: the wheel's, or the one of the source tree's builds."""
-    from . import _abi
 
-    library = _abi.library().path
-    for place in (library.parents[1] / "bin" / "flce", Path(__file__).parent / "bin" / "flce"):
-        if place.is_file():
-            return place
-    return None
+def program() -> Path | None:
+    """The compiled program: it lies beside the library, in the wheel as in a build of the tree."""
+    path = _abi.find_library().parents[1] / "bin" / "flce"
+    return path if path.is_file() else None
 
 
 def main() -> NoReturn:
@@ -30,15 +27,18 @@ def main() -> NoReturn:
         from .doctor import main as doctor
 
         sys.exit(doctor(arguments[1:]))
-    program = program_path()
-    if program is None:
+    try:
+        path = program()
+    except ImportError as error:
+        sys.exit(f"flce: {error}")
+    if path is None:
         sys.exit(
-            "flce: this installation has no command line (it was built with FLCE_BUILD_CLI=OFF); "
+            "flce: this installation has no command line (it was built with FLCE_BUILD_TOOLS=OFF); "
             "reinstall without that, or use flce.plan in Python"
         )
     if not arguments or arguments == ["--help"]:
         print("Besides: flce doctor MODEL_OR_CONFIG --tokens N (flce doctor --help)\n", flush=True)
-    os.execv(program, ["flce", *arguments])
+    os.execv(path, ["flce", *arguments])
 
 
 if __name__ == "__main__":

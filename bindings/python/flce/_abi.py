@@ -209,7 +209,8 @@ def _candidates() -> list[Path]:
     return places
 
 
-def _find() -> Path:
+def find_library() -> Path:
+    """Where the library is; ImportError saying where it was looked for."""
     places = _candidates()
     for place in places:
         if place.is_file():
@@ -276,7 +277,7 @@ def library() -> Library:
     if _library is None:
         with _lock:
             if _library is None:
-                _library = Library(_find())
+                _library = Library(find_library())
     return _library
 
 

@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from .__main__ import program_path
+from .__main__ import program
 
 _EPILOG = """
 MODEL is a Hugging Face config.json, a folder that holds one (a downloaded model), or a name that
@@ -101,14 +101,17 @@ def _model_option(model: str | Path) -> list[str]:
 
 
 def _planned(arguments: list[str]) -> dict[str, Any]:
-    program = program_path()
-    if program is None:
+    try:
+        path = program()
+    except ImportError as error:
+        raise DoctorError(str(error)) from error
+    if path is None:
         raise DoctorError(
             "this installation has no command line program (it was built with "
-            "FLCE_BUILD_CLI=OFF), which makes the plan; reinstall without that"
+            "FLCE_BUILD_TOOLS=OFF), which makes the plan; reinstall without that"
         )
     done = subprocess.run(
-        [program, "plan", *arguments, "--json"], capture_output=True, text=True, check=False
+        [path, "plan", *arguments, "--json"], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         text = done.stderr.strip().removeprefix("flce: error: ")

@@ -92,13 +92,13 @@ def _scaled(upstream: Tensor, grads: _Grads) -> _Grads:
     ]
 
 
-def _taken(bits: int, made: tuple[Tensor, ...]) -> _Grads:
+def _taken(bits: int, made: tuple[Tensor | None, ...]) -> _Grads:
     return [grad if bits >> i & 1 else None for i, grad in enumerate(made)]
 
 
 # The tie that is saved is never the loss that the caller gets: trainers change that in place
 # (loss *= n), and torch refuses a backward pass whose saved tensors were changed.
-def _save_run(ctx: Any, bits: int, tie: Tensor, made: tuple[Tensor, ...]) -> None:
+def _save_run(ctx: Any, bits: int, tie: Tensor, made: tuple[Tensor | None, ...]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(tie, *made)
     ctx.bits = bits
@@ -141,7 +141,7 @@ def _grads_of_forward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor |
         else:
             call = _ops.backward_into_kernel if is_plain else _backward_into_op
             grad_hidden, grad_bias = call(ctx.into, *args)
-            grads = _taken(bits & ~_call.GRAD_WEIGHT, (grad_hidden, tie, grad_bias))
+            grads = _taken(bits & ~_call.GRAD_WEIGHT, (grad_hidden, None, grad_bias))
     return _first_order(grads, tie, grad_loss, grad_entropy)
 
 
@@ -169,8 +169,6 @@ class LinearCrossEntropyLater(torch.autograd.Function):
         tie = output[0].new_empty(0)
         _save_forward(ctx, args, tie, output[5])
         entropy = output[4]
-        if not ctx.entropy_grad:
-            ctx.mark_non_differentiable(entropy)
         return output[0], entropy, tie, output[1:4]
 
     @staticmethod

@@ -76,6 +76,10 @@ class Inputs(NamedTuple):
     optional: tuple[Tensor | None, ...]  # in the order of _OPTIONAL
 
 
+Results = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
 class Prepared:
     """A plan and the arguments of its calls, lacking only addresses, strides and the normalizer."""
 
@@ -94,10 +98,8 @@ def result_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def allocate_results(
-    hidden: Tensor, target: Tensor, reduction: int, outputs: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """loss, per-token results (k, *target.shape), z-loss part, counts; empty what is not asked.
+def allocate_results(hidden: Tensor, target: Tensor, reduction: int, outputs: int) -> Results:
+    """loss, per-token results (k, *target.shape), z-loss part, counts; None what is not asked.
 
     Also for fake tensors: this is where the shapes of results are said.
     """
@@ -107,22 +109,19 @@ def allocate_results(
     new = hidden.new_empty
     return (
         new(shape, dtype=real),
-        new((rows, *target.shape) if rows else 0, dtype=real),
-        new(shape if outputs & Z_LOSS else 0, dtype=real),
-        new(2 if outputs & COUNTS else 0, dtype=torch.int64),
+        new((rows, *target.shape), dtype=real) if rows else None,
+        new(shape, dtype=real) if outputs & Z_LOSS else None,
+        new(2, dtype=torch.int64) if outputs & COUNTS else None,
     )
 
 
-def allocate_grads(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, grads: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of hidden, weight and bias; empty what nobody asked for."""
+def allocate_grads(hidden: Tensor, weight: Tensor, bias: Tensor | None, grads: int) -> Grads:
+    """Gradients of hidden, weight and bias; None what nobody asked for."""
     new = hidden.new_empty
-    bias_dtype = hidden.dtype if bias is None else bias.dtype
     return (
-        new(hidden.shape if grads & GRAD_HIDDEN else 0),
-        new(weight.shape if grads & GRAD_WEIGHT else 0),
-        new(weight.shape[0] if grads & GRAD_BIAS else 0, dtype=bias_dtype),
+        new(hidden.shape) if grads & GRAD_HIDDEN else None,
+        new(weight.shape) if grads & GRAD_WEIGHT else None,
+        new(bias.shape, dtype=bias.dtype) if bias is not None and grads & GRAD_BIAS else None,
     )
 
 
@@ -276,34 +275,32 @@ def bound_words(prepared: Prepared, inputs: Inputs, options: Options) -> Any:
     return words
 
 
-def bind_results(
-    words: Any, outputs: int, loss: Tensor, rows: Tensor, z_loss: Tensor, counts: Tensor
-) -> None:
+def bind_results(words: Any, outputs: int, results: Results) -> None:
     """The memory of allocate_results."""
+    loss, rows, z_loss, counts = results
     words[WORD["loss"]] = loss.data_ptr()
-    if not outputs:
-        return
-    if rows.dim() > 1 or outputs & (LSE | LOGPROB | ENTROPY):
+    if rows is not None:
         address, step = rows.data_ptr(), rows.stride(0) * rows.element_size()
         for bit, word in _ROW_WORDS:
             if outputs & bit:
                 words[word] = address
                 address += step
-    if outputs & Z_LOSS:
+    if z_loss is not None:
         words[WORD["z_loss"]] = z_loss.data_ptr()
-    if outputs & COUNTS:
+    if counts is not None:
         words[WORD["num_correct"]] = counts.data_ptr()
         words[WORD["num_valid"]] = counts.data_ptr() + 8
 
 
-def bind_grads(words: Any, grads: int, hidden: Tensor, weight: Tensor, bias: Tensor) -> None:
-    """The memory of allocate_grads; `weight` may be a buffer of any row stride."""
-    if grads & GRAD_HIDDEN:
+def bind_grads(words: Any, grads: Grads) -> None:
+    """The memory of allocate_grads; that of the weight may be a buffer of any row stride."""
+    hidden, weight, bias = grads
+    if hidden is not None:
         words[_GRAD_HIDDEN] = hidden.data_ptr()
-    if grads & GRAD_WEIGHT:
+    if weight is not None:
         words[_GRAD_WEIGHT] = weight.data_ptr()
         words[_GRAD_WEIGHT + _ROW_STRIDE] = weight.stride(0)
-    if grads & GRAD_BIAS:
+    if bias is not None:
         words[_GRAD_BIAS] = bias.data_ptr()
 
 

@@ -50,6 +50,7 @@ lib.define(
 )
 
 _Tensors = tuple[Any, ...]
+_Made = tuple[Any, ...]  # tensors, and None for what nobody asked for
 
 
 def _problem(args: _Tensors) -> tuple[_call.Inputs, Options, int]:
@@ -62,22 +63,21 @@ def _problem(args: _Tensors) -> tuple[_call.Inputs, Options, int]:
     return _call.inputs_of(hidden, weight, target, optional), options, sequence_length
 
 
-def run_kernel(*args: Any) -> tuple[Tensor, ...]:
+def run_kernel(*args: Any) -> _Made:
     hidden, weight, target, bias = args[:4]
     with _call.on_device(hidden.device):
         inputs, options, sequence_length = _problem(args)
-        outputs, grads = options.outputs, options.grads
         prepared = _call.prepare(inputs, options, sequence_length)
-        results = _call.allocate_results(hidden, target, options.reduction, outputs)
-        made = _call.allocate_grads(hidden, weight, bias, grads)
+        results = _call.allocate_results(hidden, target, options.reduction, options.outputs)
+        grads = _call.allocate_grads(hidden, weight, bias, options.grads)
         words = _call.bound_words(prepared, inputs, options)
-        _call.bind_results(words, outputs, *results)
-        _call.bind_grads(words, grads, *made)
+        _call.bind_results(words, options.outputs, results)
+        _call.bind_grads(words, grads)
         _call.call("flce_run", prepared, words, hidden, None)
-    return (*results, *made)
+    return (*results, *grads)
 
 
-def _fake_run(*args: Any) -> tuple[Tensor, ...]:
+def _fake_run(*args: Any) -> _Made:
     hidden, weight, target, bias = args[:4]
     options = Options(*args[NUM_TENSORS:])
     return (
@@ -86,9 +86,10 @@ def _fake_run(*args: Any) -> tuple[Tensor, ...]:
     )
 
 
-def _entropy_of(hidden: Tensor, target: Tensor, entropy_grad: bool) -> Tensor:
-    shape = target.shape if entropy_grad else 0
-    return hidden.new_empty(shape, dtype=_call.result_dtype(hidden.dtype))
+def _entropy_of(hidden: Tensor, target: Tensor, entropy_grad: bool) -> Tensor | None:
+    if not entropy_grad:
+        return None
+    return hidden.new_empty(target.shape, dtype=_call.result_dtype(hidden.dtype))
 
 
 def _prepare_split(
@@ -107,7 +108,7 @@ def _prepare_split(
     )
 
 
-def forward_kernel(*args: Any) -> tuple[Tensor, ...]:
+def forward_kernel(*args: Any) -> _Made:
     *problem, entropy_grad, into = args
     args = tuple(problem)
     hidden, _, target = args[:3]
@@ -118,14 +119,14 @@ def forward_kernel(*args: Any) -> tuple[Tensor, ...]:
         entropy = _entropy_of(hidden, target, entropy_grad)
         saved = hidden.new_empty(prepared.saved_bytes, dtype=torch.uint8)
         words = _call.bound_words(prepared, inputs, options)
-        _call.bind_results(words, options.outputs, *results)
-        if entropy_grad:
+        _call.bind_results(words, options.outputs, results)
+        if entropy is not None:
             words[_call.WORD["entropy"]] = entropy.data_ptr()
         _call.call("flce_forward", prepared, words, hidden, saved)
     return (*results, entropy, saved)
 
 
-def _fake_forward(*args: Any) -> tuple[Tensor, ...]:
+def _fake_forward(*args: Any) -> _Made:
     *problem, entropy_grad, into = args
     args = tuple(problem)
     hidden, weight, target = args[:3]
@@ -145,19 +146,18 @@ def _fake_forward(*args: Any) -> tuple[Tensor, ...]:
 
 def _backward_call(
     into: Tensor | None, upstream: tuple[Any, ...], args: tuple[Any, ...]
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> _call.Grads:
     grad_loss, grad_entropy, saved = upstream
     hidden, weight, _, bias = args[:4]
     with _call.on_device(hidden.device):
         inputs, options, sequence_length = _problem(args)
         has_entropy = grad_entropy is not None
         prepared = _prepare_split(inputs, options, sequence_length, into, has_entropy)
-        grads = options.grads
         made = _call.allocate_grads(
-            hidden, weight, bias, grads if into is None else grads & ~_call.GRAD_WEIGHT
+            hidden, weight, bias, options.grads & ~(0 if into is None else _call.GRAD_WEIGHT)
         )
         words = _call.bound_words(prepared, inputs, options)
-        _call.bind_grads(words, grads, made[0], made[1] if into is None else into, made[2])
+        _call.bind_grads(words, made if into is None else (made[0], into, made[2]))
         vectors = [
             None if v is None else v if v.dim() < 2 else v.reshape(-1)
             for v in (grad_loss, grad_entropy)
@@ -169,31 +169,43 @@ def _backward_call(
     return made
 
 
-def backward_kernel(*args: Any) -> tuple[Tensor, ...]:
+def backward_kernel(*args: Any) -> _Made:
     return _backward_call(None, args[:3], args[3:])
 
 
-def _fake_backward(*args: Any) -> tuple[Tensor, ...]:
+def _fake_backward(*args: Any) -> _Made:
     hidden, weight, _, bias = args[3:7]
     return _call.allocate_grads(hidden, weight, bias, args[-1])
 
 
-def backward_into_kernel(into: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+def backward_into_kernel(into: Tensor, *args: Any) -> _Made:
     made = _backward_call(into, args[:3], args[3:])
     return made[0], made[2]
 
 
-def _fake_backward_into(into: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+def _fake_backward_into(into: Tensor, *args: Any) -> _Made:
     made = _fake_backward(*args[:-1], args[-1] & ~_call.GRAD_WEIGHT)
     return made[0], made[2]
 
 
-for _name, _kernel, _fake in (
-    ("run", run_kernel, _fake_run),
-    ("forward", forward_kernel, _fake_forward),
-    ("backward", backward_kernel, _fake_backward),
-    ("backward_into", backward_into_kernel, _fake_backward_into),
+def _whole(kernel: Any, first: int) -> Any:
+    """The kernel for the dispatcher, whose operators return tensors: empty ones in place of None.
+    `first` is the number of the argument that says on which device."""
+
+    def made(*args: Any) -> tuple[Tensor, ...]:
+        return tuple(args[first].new_empty(0) if t is None else t for t in kernel(*args))
+
+    return made
+
+
+sizes_of_run = _whole(_fake_run, 0)  # what run gives back, with nothing in it
+
+for _name, _kernel, _fake, _hidden in (
+    ("run", run_kernel, _fake_run, 0),
+    ("forward", forward_kernel, _fake_forward, 0),
+    ("backward", backward_kernel, _fake_backward, 3),
+    ("backward_into", backward_into_kernel, _fake_backward_into, 4),
 ):
     for _key in ("CPU", "CUDA"):
-        lib.impl(_name, _kernel, _key)
-    torch.library.register_fake(f"flce::{_name}", _fake, lib=lib)
+        lib.impl(_name, _whole(_kernel, _hidden), _key)
+    torch.library.register_fake(f"flce::{_name}", _whole(_fake, _hidden), lib=lib)

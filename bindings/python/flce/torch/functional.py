@@ -44,7 +44,7 @@ def _results(problem: Problem, entropy_grad: bool = False) -> tuple[Tensor, ...]
 
 def _output(results: tuple[Tensor, ...], outputs: int, loss: Tensor) -> LinearCrossEntropyOutput:
     _, rows, z_loss, counts, *_ = results
-    row = iter(rows if rows.dim() > 1 or rows.numel() else ())
+    row = iter(() if rows is None else rows)
     lse, logprob, entropy = (
         next(row) if outputs & bit else None for bit in (_call.LSE, _call.LOGPROB, _call.ENTROPY)
     )
