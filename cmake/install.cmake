@@ -59,3 +59,5 @@ else()
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/flce.pc.in ${PROJECT_BINARY_DIR}/cmake/flce.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/flce.pc DESTINATION ${flce_pc_dir})
+
+include(${PROJECT_SOURCE_DIR}/cmake/python.cmake)

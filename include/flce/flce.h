@@ -43,9 +43,9 @@ extern "C" {
  * or reordered within one FLCE_ABI_MAJOR. Structs of an older minor version (their struct_size is
  * smaller) work as before: the fields that they lack count as 0.
  * 1.1: CUDA; stream and check_targets, route and allow_tf32, flce_scale_grads_on,
- * flce_cuda_refusal. */
+ * flce_cuda_refusal. 1.2: flce_parse_bytes. */
 #define FLCE_ABI_MAJOR 1
-#define FLCE_ABI_MINOR 1
+#define FLCE_ABI_MINOR 2
 
 typedef int32_t flce_status;
 enum {
@@ -241,6 +241,9 @@ FLCE_C_API flce_status flce_scale_grads_on(int32_t device, void* stream,
 /* Why CUDA cannot be used here, as a sentence; "" if it can. Looked up once; the first call loads
  * what there is. Valid for ever. */
 FLCE_C_API const char* flce_cuda_refusal(void);
+
+/* Bytes of a text such as "2GiB", "500MB", "1.5GB" or "123456" (flce::parse_bytes). */
+FLCE_C_API flce_status flce_parse_bytes(const char* text, uint64_t* bytes);
 
 #ifdef __cplusplus
 }

@@ -8,13 +8,14 @@ packages_of() {
     build | test | sanitize) echo "${build[@]}" ;;
     bench) echo "${build[@]}" libopenblas-dev libdnnl-dev libbenchmark-dev ;;
     demo) echo "${build[@]}" bible-kjv bible-kjv-text ;;
+    python) echo "${build[@]}" python3-venv ;;
     style) echo git python3 clang-format codespell ;;
     format) echo git clang-format ;;
     fuzz) echo "${build[@]}" clang libclang-rt-dev ;;
     cross) echo g++ cmake ninja-build libfmt-dev g++-aarch64-linux-gnu qemu-user ;;
     check) packages_of style && packages_of build ;;
     all) packages_of demo && packages_of check && packages_of fuzz && packages_of bench &&
-      packages_of cross ;;
+      packages_of cross && packages_of python ;;
     *) return 1 ;;
   esac
 }
@@ -38,7 +39,7 @@ setup() {
   local wanted missing=() package
   wanted=$(packages_of "${1:-all}") ||
     die "setup: unknown command '$1'; known: all, build, test, demo, check, sanitize, style," \
-      "format, fuzz, bench, cross"
+      "format, fuzz, bench, cross, python"
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "==> not a Debian system; this needs the likes of" $wanted
     return

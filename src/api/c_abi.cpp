@@ -349,4 +349,12 @@ const char* flce_cuda_refusal(void) {
   }
 }
 
+flce_status flce_parse_bytes(const char* text, uint64_t* bytes) {
+  return guarded([&] {
+    require(text != nullptr, "text is null");
+    require(bytes != nullptr, "bytes is null");
+    *bytes = parse_bytes(text);
+  });
+}
+
 }  // extern "C"

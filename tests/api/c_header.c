@@ -11,5 +11,5 @@ const flce_any c_header_functions[] = {
     (flce_any)flce_can_serve,         (flce_any)flce_run,
     (flce_any)flce_forward,           (flce_any)flce_backward,
     (flce_any)flce_scale_grads,       (flce_any)flce_scale_grads_on,
-    (flce_any)flce_cuda_refusal,
+    (flce_any)flce_cuda_refusal,      (flce_any)flce_parse_bytes,
 };

@@ -98,6 +98,16 @@ static void test_cuda(void) {
         refusal);
 }
 
+static void test_parse_bytes(void) {
+  uint64_t bytes = 0;
+  WORKS(flce_parse_bytes("1.5KiB", &bytes));
+  CHECK(bytes == 1536);
+  FAILS(flce_parse_bytes("2XB", &bytes), FLCE_INVALID_ARGUMENT, "2GiB");
+  FAILS(flce_parse_bytes(NULL, &bytes), FLCE_INVALID_ARGUMENT, "text is null");
+  FAILS(flce_parse_bytes("1", NULL), FLCE_INVALID_ARGUMENT, "bytes is null");
+  CHECK(bytes == 1536);
+}
+
 static void test_names(void) {
   CHECK(strncmp(flce_version(), "0.1.", 4) == 0);
   for (flce_status a = FLCE_OK; a <= FLCE_INTERNAL; ++a) {
@@ -227,6 +237,7 @@ int main(void) {
   test_defaults();
   test_caller_of_1_0();
   test_cuda();
+  test_parse_bytes();
   test_names();
   test_known_values();
   test_outputs_on_request();

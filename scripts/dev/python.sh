@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by ./dev: `test_python` runs the tests of the Python package against the release build, in
+# a virtual environment of its own (build/venv), or with the Python that FLCE_PYTHON names.
+
+test_python() {
+  local wheel='' python=${FLCE_PYTHON:-}
+  if [[ ${1:-} == --wheel ]]; then wheel=1 && shift; fi
+  setup python
+  step "configure release" configure release
+  step "compile release, library and command line" compile_for_python
+  if [[ -z $python ]]; then
+    python=$root/build/venv/bin/python
+    step "packages for the Python tests" python_packages "$python"
+  fi
+  show "pytest" "$python" -m pytest -q "$root/tests/python" --rootdir "$root" -c \
+    "$root/pyproject.toml" "$@"
+  [[ ! $wheel ]] || step "wheel, installed and used" try_wheel
+}
+
+compile_for_python() {
+  cmake --build "$root/build/release" --parallel "$jobs" --target flce flce_cli
+}
+
+# What the extra `test` of pyproject.toml lists; nothing is fetched when it is there.
+python_packages() {
+  local python=$1 list=$root/build/python-packages.txt
+  [[ -x $python ]] || python3 -m venv "$root/build/venv"
+  "$python" - "$root/pyproject.toml" >"$list" <<'PY'
+import sys
+
+try:
+    import tomllib
+except ImportError:
+    from pip._vendor import tomli as tomllib
+
+with open(sys.argv[1], "rb") as file:
+    project = tomllib.load(file)["project"]
+print("\n".join(project["optional-dependencies"]["test"]))
+PY
+  "$python" -m pip install --disable-pip-version-check --quiet --requirement "$list"
+}
+
+# A wheel of this tree, for the CPU, in an environment without torch and numpy.
+try_wheel() {
+  local dir=$root/build/wheel venv=$root/build/wheel/venv
+  rm -rf "$dir/dist" "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/python" -m pip wheel "$root" --no-deps --wheel-dir "$dir/dist" \
+    -C cmake.define.FLCE_CUDA=OFF -C build-dir="$dir/build"
+  [[ $(ls "$dir/dist") == flce-*-py3-none-linux_*.whl ]]
+  "$venv/bin/python" -m pip install --no-index "$dir"/dist/*.whl
+  cd /
+  "$venv/bin/flce" info
+  "$venv/bin/python" -m flce info
+  [[ $("$venv/bin/flce" doctor llama3-8b --tokens 16384) == *'memory? Yes.'* ]]
+  "$venv/bin/python" -c '
+import sys
+import flce
+plan = flce.plan(tokens=4096, hidden=4096, vocab=128256, dtype="bf16", budget="4GiB")
+assert plan.method == "fused" and 0 < plan.extra_bytes <= 4 << 30, plan
+assert not {"torch", "numpy"} & set(sys.modules)
+try:
+    import flce.torch
+except ImportError as error:
+    assert "pip install torch" in str(error), error
+else:
+    raise AssertionError("flce.torch was imported without torch")
+'
+}
