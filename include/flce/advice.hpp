@@ -90,6 +90,12 @@ struct Verdict {
   std::uint64_t saved_bytes = 0;  // naive's extra_bytes - that method's
   double saved_share = 0.0;       // of step_bytes
   std::uint64_t step_bytes = 0;  // the step with naive; without a model: head, its AdamW and logits
+  // The same question to the code that most people run, which holds copies of the logits. Asked
+  // with a model only; kUnknown without one.
+  Pays eager_pays = Pays::kUnknown;
+  std::uint64_t eager_saved_bytes = 0;  // of eager_step_bytes, by the same method
+  double eager_saved_share = 0.0;
+  std::uint64_t eager_step_bytes = 0;  // the step with naive-eager
 };
 // With a model: pays if fusing saves at least 10 % of the step's memory, or if the step fits into
 // report.caps.memory_bytes with the fused method only. Without one: see src/plan/advice.cpp.

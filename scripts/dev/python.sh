@@ -52,6 +52,7 @@ try_wheel() {
   cd /
   "$venv/bin/flce" info
   "$venv/bin/python" -m flce info
+  [[ $("$venv/bin/flce" doctor llama3-8b --tokens 16384) == *'memory? Yes.'* ]]
   "$venv/bin/python" -c '
 import sys
 import flce

@@ -94,15 +94,28 @@ Steps steps_of(const Plan& plan, const AdviceRequest& request, const MethodRepor
   return steps;
 }
 
+// The share that is worth a change, or the only way to fit.
+Pays pays_against(std::uint64_t other, std::uint64_t fused, double share, std::uint64_t memory) {
+  const bool only_fused_fits = memory > 0 && other > memory && fused <= memory;
+  return share >= kPaysShare || only_fused_fits ? Pays::kTrue : Pays::kFalse;
+}
+
+void judge_eager(const Plan& plan, const Steps& steps, Verdict& v) {
+  v.eager_step_bytes = steps.eager;
+  v.eager_saved_bytes = steps.eager - std::min(steps.eager, steps.fused);
+  v.eager_saved_share = share_of(v.eager_saved_bytes, v.eager_step_bytes);
+  v.eager_pays =
+      pays_against(steps.eager, steps.fused, v.eager_saved_share, plan.caps.memory_bytes);
+}
+
 // Where naive says no, the eager code that most people run may still say yes; they should know.
-std::string eager_words(const Plan& plan, const Steps& steps) {
-  const std::uint64_t saved = steps.eager - std::min(steps.eager, steps.fused);
-  const double share = share_of(saved, steps.eager);
-  if (share < kPaysShare) return {};
+std::string eager_words(const Plan& plan, const Verdict& v) {
+  if (v.eager_saved_share < kPaysShare) return {};
   return fmt::format(
       " Eager PyTorch code, which holds {} of logits and their copies, takes {}: against that it "
       "would save {}.",
-      size(report_of(plan, Method::kNaiveEager).extra_bytes), size(steps.eager), percent(share));
+      size(report_of(plan, Method::kNaiveEager).extra_bytes), size(v.eager_step_bytes),
+      percent(v.eager_saved_share));
 }
 
 // Whether the other way to keep activations would turn the answer.
@@ -128,7 +141,8 @@ Verdict judge_model(const Plan& plan, const AdviceRequest& request, const Method
   v.saved_bytes = steps.naive - std::min(steps.naive, steps.fused);
   v.saved_share = share_of(v.saved_bytes, v.step_bytes);
   const bool saves_enough = v.saved_share >= kPaysShare;
-  v.pays = saves_enough || (!naive_fits && fused_fits) ? Pays::kTrue : Pays::kFalse;
+  v.pays = pays_against(steps.naive, steps.fused, v.saved_share, memory);
+  judge_eager(plan, steps, v);
 
   v.reason = fmt::format(
       "A step of {} with {} tokens {} activation checkpointing takes {} with naive and {} with {}: "
@@ -151,7 +165,7 @@ Verdict judge_model(const Plan& plan, const AdviceRequest& request, const Method
                             saves_enough ? "; the saved memory is worth it." : " anyway.");
   }
   v.reason += checkpointing_words(plan, request, fused, saves_enough);
-  if (v.pays == Pays::kFalse) v.reason += eager_words(plan, steps);
+  if (v.pays == Pays::kFalse) v.reason += eager_words(plan, v);
   return v;
 }
 

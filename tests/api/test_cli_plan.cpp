@@ -211,6 +211,9 @@ TEST_F(CliPlanConfig, GivesTheStepsMemory) {
   const Json preset = plan_json("--tokens 8192 --preset llama3-8b");
   EXPECT_EQ(plan["step"]["terms"], preset["step"]["terms"]);
   EXPECT_EQ(plan["verdict"]["saved_share"], preset["verdict"]["saved_share"]);
+  EXPECT_EQ(plan["verdict"]["eager"]["pays"], false);
+  EXPECT_EQ(plan_json("--tokens 16384 --config " + path)["verdict"]["eager"]["pays"], true);
+  EXPECT_GT(plan["verdict"]["eager"]["step_bytes"], plan["verdict"]["step_bytes"]);
   bool activations = false;
   for (const Json& term : plan["step"]["terms"]) {
     EXPECT_FALSE(term["formula"].get<std::string>().empty());

@@ -132,6 +132,21 @@ TEST(PlanAdvice, ASmallVocabularyDoesNotPay) {
   EXPECT_EQ(v.saved_bytes, 0u) << v.reason;
 }
 
+// Beside code that copies its logits the answer can be another one; by the same rule.
+TEST(PlanAdvice, EagerCodeIsJudgedApart) {
+  DeviceCaps unlimited = caps_of("h200");
+  unlimited.memory_bytes = 0;
+  const Verdict v = verdict_of("llama3-8b", 16384, unlimited);
+  EXPECT_EQ(v.pays, Pays::kFalse) << v.reason;
+  EXPECT_EQ(v.eager_pays, Pays::kTrue) << v.reason;
+  EXPECT_GE(v.eager_saved_share, 0.1);
+  EXPECT_EQ(v.eager_step_bytes - v.eager_saved_bytes, v.step_bytes - v.saved_bytes);
+  EXPECT_EQ(verdict_of("gpt2", 128, unlimited).eager_pays, Pays::kFalse);
+  Problem p;
+  p.tokens = 4096, p.hidden = 1024, p.vocab = 32000, p.dtype = Dtype::kBF16;
+  EXPECT_EQ(judge(plan_report(p, unlimited)).eager_pays, Pays::kUnknown);  // without a model
+}
+
 TEST(PlanAdvice, TheLossIsTheCause) {
   AdviceRequest request;
   request.checkpointing = true;

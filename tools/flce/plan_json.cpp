@@ -27,15 +27,25 @@ Json method_json(const MethodReport& r) {
           {"refused", r.refused() ? Json(r.refusal.data()) : Json(nullptr)}};
 }
 
+Json pays_json(Pays pays) {
+  return pays == Pays::kUnknown ? Json(nullptr) : Json(pays == Pays::kTrue);
+}
+
 Json verdict_json(const Verdict& v) {
   Json json;
-  json["pays"] = v.pays == Pays::kUnknown ? Json(nullptr) : Json(v.pays == Pays::kTrue);
+  json["pays"] = pays_json(v.pays);
   json["reason"] = v.reason;
   if (v.method != Method::kAuto) {
     json["method"] = name_of(v.method);
     json["saved_bytes"] = v.saved_bytes;
     json["saved_share"] = v.saved_share;
     json["step_bytes"] = v.step_bytes;
+  }
+  if (v.eager_step_bytes > 0) {
+    json["eager"] = {{"pays", pays_json(v.eager_pays)},
+                     {"saved_bytes", v.eager_saved_bytes},
+                     {"saved_share", v.eager_saved_share},
+                     {"step_bytes", v.eager_step_bytes}};
   }
   return json;
 }

@@ -25,6 +25,7 @@ from .functional import (
     linear_logprob,
     loss_and_grads,
 )
+from .hf import patch, plan_for, unpatch
 from .modules import FusedLinearHead, LinearCrossEntropyLoss
 
 __all__ = [
@@ -34,4 +35,7 @@ __all__ = [
     "linear_cross_entropy",
     "linear_logprob",
     "loss_and_grads",
+    "patch",
+    "plan_for",
+    "unpatch",
 ]

@@ -30,8 +30,8 @@ _SECOND_ORDER = (
 class _FirstOrder(torch.autograd.Function):
     """Gives gradients that may be used, but not differentiated: a sentence in place of a zero.
 
-    The loss and the upstream gradients tie them to the graph, so that whoever differentiates them
-    comes here.
+    A tie, which is a result of the forward pass, and the upstream gradients hold them to the graph,
+    so that whoever differentiates them comes here.
     """
 
     @staticmethod
@@ -96,9 +96,11 @@ def _taken(bits: int, made: tuple[Tensor | None, ...]) -> _Grads:
     return [grad if bits >> i & 1 else None for i, grad in enumerate(made)]
 
 
-def _save_run(ctx: Any, bits: int, loss: Tensor, made: tuple[Tensor | None, ...]) -> None:
+# The tie that is saved is never the loss that the caller gets: trainers change that in place
+# (loss *= n), and torch refuses a backward pass whose saved tensors were changed.
+def _save_run(ctx: Any, bits: int, tie: Tensor, made: tuple[Tensor | None, ...]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(loss, *made)
+    ctx.save_for_backward(tie, *made)
     ctx.bits = bits
 
 
@@ -106,14 +108,14 @@ def _grads_of_run(ctx: Any, grad_loss: Tensor | None) -> _Grads:
     """Of hidden, weight and bias."""
     if grad_loss is None:
         return [None, None, None]
-    loss, *made = ctx.saved_tensors
-    return _first_order(_scaled(grad_loss, _taken(ctx.bits, made)), loss, grad_loss)
+    tie, *made = ctx.saved_tensors
+    return _first_order(_scaled(grad_loss, _taken(ctx.bits, made)), tie, grad_loss)
 
 
-def _save_forward(ctx: Any, args: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_forward(ctx: Any, args: tuple[Any, ...], tie: Tensor, saved: Tensor) -> None:
     *problem, entropy_grad, into = args
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(output[0], output[5], *problem[: _ops.NUM_TENSORS])
+    ctx.save_for_backward(tie, saved, *problem[: _ops.NUM_TENSORS])
     ctx.options, ctx.entropy_grad = tuple(problem[_ops.NUM_TENSORS :]), entropy_grad
     # Not saved for backward: others add to it in the meantime, as they should.
     ctx.into = into
@@ -123,8 +125,8 @@ def _grads_of_forward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor |
     """Of hidden, weight and bias; the weight's goes into the buffer if there is one."""
     if grad_loss is None and grad_entropy is None:
         return [None, None, None]
-    loss, saved, *tensors = ctx.saved_tensors
-    zero = loss.new_zeros(())
+    tie, saved, *tensors = ctx.saved_tensors
+    zero = tie.new_zeros(())
     upstream = (
         zero if grad_loss is None else grad_loss,
         (zero if grad_entropy is None else grad_entropy) if ctx.entropy_grad else None,
@@ -140,7 +142,7 @@ def _grads_of_forward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor |
             call = _ops.backward_into_kernel if is_plain else _backward_into_op
             grad_hidden, grad_bias = call(ctx.into, *args)
             grads = _taken(bits & ~_call.GRAD_WEIGHT, (grad_hidden, None, grad_bias))
-    return _first_order(grads, loss, grad_loss, grad_entropy)
+    return _first_order(grads, tie, grad_loss, grad_entropy)
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -149,8 +151,9 @@ class LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Any, weight: Any, bias: Any, args: tuple[Any, ...]) -> Any:
         loss, *others = _ops.run_kernel(*args)
-        _save_run(ctx, args[-1], loss, tuple(others[3:]))
-        return loss, tuple(others[:3])
+        tie = loss.new_empty(0)
+        _save_run(ctx, args[-1], tie, tuple(others[3:]))
+        return loss, tie, tuple(others[:3])
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor | None, *_: Any) -> Any:
@@ -163,12 +166,13 @@ class LinearCrossEntropyLater(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Any, weight: Any, bias: Any, args: tuple[Any, ...]) -> Any:
         output = _ops.forward_kernel(*args)
-        _save_forward(ctx, args, output)
+        tie = output[0].new_empty(0)
+        _save_forward(ctx, args, tie, output[5])
         entropy = output[4]
-        return output[0], entropy, output[1:4]
+        return output[0], entropy, tie, output[1:4]
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor | None, _: Any) -> Any:
+    def backward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor | None, *_: Any) -> Any:
         return (*_grads_of_forward(ctx, grad_loss, grad_entropy), None)
 
 
@@ -187,10 +191,10 @@ def _backward_run(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple[Tensor |
 
 
 def _setup_forward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, rows, z_loss, counts, entropy, saved = output
+    loss, rows, z_loss, counts, entropy, saved = output
     unused = () if inputs[-2] else (entropy,)
     ctx.mark_non_differentiable(rows, z_loss, counts, saved, *unused)
-    _save_forward(ctx, inputs, output)
+    _save_forward(ctx, inputs, loss, saved)
 
 
 def _backward_forward(
@@ -271,25 +275,31 @@ def _is_eager(hidden: Tensor, weight: Tensor) -> bool:
     )
 
 
+def _apart(output: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
+    """The first results of an operator whose loss, its tie, is the caller's to change."""
+    loss, *others = output
+    return (loss.clone(), *others[: count - 1])
+
+
 def run(*args: Any) -> tuple[Tensor, ...]:
     """flce::run: the four results."""
     if is_transformed():
-        return _TransformedRun.apply(*args)[:4]
+        return _apart(_TransformedRun.apply(*args), 4)
     if not _is_eager(args[0], args[1]):
-        return _run_op(*args)[:4]
+        return _apart(_run_op(*args), 4)
     if args[-1] == 0:
         return _ops.run_kernel(*args)[:4]
-    loss, others = LinearCrossEntropy.apply(args[0], args[1], args[3], args)
+    loss, _, others = LinearCrossEntropy.apply(args[0], args[1], args[3], args)
     return (loss, *others)
 
 
 def forward(*args: Any) -> tuple[Tensor, ...]:
     """flce::forward: the four results and the entropy."""
     if is_transformed():
-        return _TransformedForward.apply(*args)[:5]
+        return _apart(_TransformedForward.apply(*args), 5)
     if not _is_eager(args[0], args[1]):
-        return _forward_op(*args)[:5]
-    loss, entropy, others = LinearCrossEntropyLater.apply(args[0], args[1], args[3], args)
+        return _apart(_forward_op(*args), 5)
+    loss, entropy, _, others = LinearCrossEntropyLater.apply(args[0], args[1], args[3], args)
     return (loss, *others, entropy)
 
 

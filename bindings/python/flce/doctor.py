@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m flce doctor`: is the loss what runs out of memory?
+
+The terms are the planner's, asked through the command line program; nothing is computed twice.
+Where PyTorch sees a CUDA card, one step is measured beside them. Works without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from .__main__ import program_path
+
+_EPILOG = """
+MODEL is a Hugging Face config.json, a folder that holds one (a downloaded model), or a name that
+`flce plan --help` lists under --preset. Nothing is downloaded. Exit codes: 0 answered, 2 wrong
+usage or input.
+"""
+
+
+class DoctorError(Exception):
+    """A sentence for the user: what was wrong, what was given, what would work."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="flce doctor",
+        description="whether the loss is what runs out of memory in a training step",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="config.json, its folder, or a known model")
+    parser.add_argument(
+        "--tokens", type=int, required=True, metavar="N", help="tokens of a step on one device"
+    )
+    parser.add_argument("--budget", metavar="BYTES", help="most extra memory, such as 2GiB")
+    parser.add_argument("--memory", metavar="BYTES", help="the device's memory, such as 80GiB")
+    parser.add_argument("--dtype", metavar="DTYPE", help="f32, bf16 or f16 (default: the config's)")
+    parser.add_argument("--shards", type=int, metavar="D", help="devices that share the weights")
+    parser.add_argument(
+        "--checkpointing", action="store_true", help="layers' activations are recomputed"
+    )
+    parser.add_argument(
+        "--no-measure", action="store_true", help="only plan, also where there is a CUDA card"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of sentences")
+    return parser
+
+
+def diagnose(
+    model: str | Path,
+    tokens: int,
+    *,
+    budget: str | int | None = None,
+    memory: str | int | None = None,
+    dtype: str | None = None,
+    shards: int | None = None,
+    checkpointing: bool = False,
+    measure: bool = True,
+) -> dict[str, Any]:
+    """What `flce doctor --json` prints.
+
+    loss_is_the_cause: True, False, or None where the config does not give the whole model and its
+    head alone decides nothing. terms: (name, bytes) of a step of eager PyTorch code, the largest
+    first. plan: what the program says, with every method. measured: of one step on the card here
+    (see flce.torch.measure), or why there is none. Raises DoctorError.
+    """
+    options = {
+        "--budget": budget,
+        "--memory": memory,
+        "--dtype": dtype,
+        "--shards": shards,
+    }
+    arguments = [f"{name}={value}" for name, value in options.items() if value is not None]
+    if checkpointing:
+        arguments.append("--checkpointing")
+    plan = _planned([*_model_option(model), f"--tokens={tokens}", *arguments])
+    verdict = plan["verdict"]
+    against_eager = verdict.get("eager")
+    answer = verdict["pays"] if against_eager is None else against_eager["pays"]
+    return {
+        "loss_is_the_cause": answer,
+        "terms": _terms(plan, checkpointing),
+        "reason": verdict["reason"],
+        "measured": _measured(model, tokens, dtype, measure),
+        "plan": plan,
+    }
+
+
+def _model_option(model: str | Path) -> list[str]:
+    path = Path(model)
+    if path.exists() or path.suffix == ".json":
+        return [f"--config={path}"]
+    return [f"--preset={model}"]
+
+
+def _planned(arguments: list[str]) -> dict[str, Any]:
+    program = program_path()
+    if program is None:
+        raise DoctorError(
+            "this installation has no command line program (it was built with "
+            "FLCE_BUILD_CLI=OFF), which makes the plan; reinstall without that"
+        )
+    done = subprocess.run(
+        [program, "plan", *arguments, "--json"], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        text = done.stderr.strip().removeprefix("flce: error: ")
+        if "--preset" in arguments[0]:
+            text += "; or give the path of a config.json or of the folder that holds it"
+        raise DoctorError(text)
+    return json.loads(done.stdout)
+
+
+def _terms(plan: dict[str, Any], checkpointing: bool) -> list[dict[str, Any]]:
+    """The parts of a step of eager code; the head's alone where the model is not known."""
+    eager = next(m for m in plan["methods"] if m["name"] == "naive-eager")
+    terms = [{"name": "logits and their copies", "bytes": eager["extra_bytes"]}]
+    if "step" not in plan:
+        terms.append({"name": "hidden states", "bytes": plan["hidden_bytes"]})
+        terms.append({"name": "weight of the head", "bytes": plan["weight_bytes"]})
+    else:
+        without = {"activations"} if checkpointing else {"checkpoints", "recomputed layer"}
+        terms += [
+            {"name": t["name"], "bytes": t["bytes"]}
+            for t in plan["step"]["terms"]
+            if t["name"] not in without
+        ]
+    return sorted(terms, key=lambda term: -(term["bytes"] or 0))
+
+
+def _measured(
+    model: str | Path, tokens: int, dtype: str | None, wanted: bool
+) -> dict[str, Any] | str:
+    if not wanted:
+        return "not asked for"
+    try:
+        import torch
+    except ImportError:
+        return "PyTorch is not installed, so no step was measured"
+    if not torch.cuda.is_available():
+        return "PyTorch sees no CUDA card, so no step was measured"
+    if not Path(model).exists():
+        return "a step is measured for a config.json only, not for a name"
+    from .torch.measure import measure_steps
+
+    try:
+        return measure_steps(Path(model), tokens, dtype)
+    except ImportError as error:
+        return f"no step was measured: {error}"
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def _size(count: int | None) -> str:
+    return "?" if count is None else f"{count / 1e9:.2f} GB"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="  ")
+
+
+def _as_text(result: dict[str, Any]) -> str:
+    answers = {True: "Yes", False: "No", None: "That depends"}
+    lines = [f"Is the loss what runs out of memory? {answers[result['loss_is_the_cause']]}."]
+    eager = result["plan"]["verdict"].get("eager")
+    if eager is not None:
+        lines.append(
+            _wrapped(
+                f"Eager PyTorch code takes {_size(eager['step_bytes'])} for such a step; the fused "
+                f"loss saves {_size(eager['saved_bytes'])} of it, {eager['saved_share']:.1%}."
+            )
+        )
+    # The program compares with its own unfused method; where that changes the answer, the sentence
+    # above is the one that answers.
+    if result["plan"]["verdict"]["pays"] == result["loss_is_the_cause"]:
+        lines.append(_wrapped(result["reason"]))
+    lines += ["", "Where the memory of eager code goes"]
+    lines += [f"  {term['name']:<26}{_size(term['bytes']):>12}" for term in result["terms"]]
+    lines += ["", "Measured", *_measured_lines(result["measured"])]
+    plan = result["plan"]
+    if result["loss_is_the_cause"] and plan["chosen"]:
+        lines += ["", "What helps", _wrapped(f"flce.torch.patch(model): {_choice(plan)}.")]
+    lines += ["", "'flce plan' with the same options has every method and what to check."]
+    return "\n".join(lines)
+
+
+def _choice(plan: dict[str, Any]) -> str:
+    chosen = next(m for m in plan["methods"] if m["name"] == plan["chosen"])
+    return (
+        f"{chosen['name']} in {chosen['num_chunks']} chunk(s) of {chosen['chunk']} tokens takes "
+        f"{_size(chosen['extra_bytes'])} beyond inputs and gradients"
+    )
+
+
+def _measured_lines(measured: dict[str, Any] | str) -> list[str]:
+    if isinstance(measured, str):
+        return [_wrapped(measured + ".")]
+    lines = [f"  on {measured['device']}, {measured['tokens']} tokens, without an optimizer"]
+    for step in measured["steps"]:
+        phases = ", ".join(f"{name} {_size(count)}" for name, count in step["peaks"].items())
+        failed = step["out_of_memory_in"]
+        lines.append(
+            f"  {step['loss']:<8}peaks: {phases}" + (f"; {failed} failed" if failed else "")
+        )
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        result = diagnose(
+            given.model,
+            given.tokens,
+            budget=given.budget,
+            memory=given.memory,
+            dtype=given.dtype,
+            shards=given.shards,
+            checkpointing=given.checkpointing,
+            measure=not given.no_measure,
+        )
+    except DoctorError as error:
+        print(f"flce doctor: error: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(result, indent=2) if given.json else _as_text(result))
+    return 0
