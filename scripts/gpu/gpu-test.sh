@@ -112,6 +112,20 @@ run_ptx() {
   wait
 }
 
+# The front end for PyTorch, with the PyTorch that is there.
+run_torch() {
+  local tests=$dir/tests/python
+  # A build folder lies in the repository.
+  [[ -d $tests ]] || tests=$dir/../../tests/python
+  if ! python3 -c 'import pytest, torch' 2>/dev/null; then
+    echo "gpu_torch: python3 has no torch or no pytest; its tests are left out"
+    return
+  fi
+  in_turn gpu_torch env FLCE_LIBRARY="$dir/lib/libflce.so" PYTHONDONTWRITEBYTECODE=1 \
+    python3 -m pytest -q -m gpu -p no:cacheprovider "$tests"/test_{,hf_}gpu.py
+  wait
+}
+
 sanitizer() {
   command -v compute-sanitizer || {
     local here=/usr/local/cuda/bin/compute-sanitizer
@@ -180,6 +194,7 @@ if [[ $sanitizers ]]; then
 else
   run_tests false
   [[ $quick ]] || run_ptx
+  run_torch
   run_tests true
 fi
 
