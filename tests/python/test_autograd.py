@@ -146,7 +146,7 @@ def test_the_gradient_is_the_kernels_memory() -> None:
     """Autograd takes the gradients over as they are: no copy of (V, H) in the backward pass."""
     x, w, y, _ = problem()
     loss = linear_cross_entropy(x, w, y)
-    saved = [t.data_ptr() for t in loss.grad_fn.saved_tensors if t is not None and t.dim()]
+    saved = [t.data_ptr() for t in loss.grad_fn.saved_tensors if t is not None and t.numel()]
     (2 * loss).backward()
     assert [x.grad.data_ptr(), w.grad.data_ptr()] == saved
 

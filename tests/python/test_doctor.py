@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import child
 import pytest
 import torch
 
+import child
 from flce.doctor import DoctorError, diagnose, main
 
 GPT2 = {

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import child
 import pytest
+
+import child
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "torch"
 TESTED = {"minimal", "hf_trainer", "grpo_logprob", "train_text"}

@@ -15,7 +15,6 @@ pytest.importorskip("transformers")
 from flce.torch import patch
 from hf_support import VOCAB, assert_same_gradients, batch, close, pair, tiny_model
 
-
 # --- labels ---------------------------------------------------------------------------------------
 
 

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import child
 import pytest
 import torch
 from torch import nn
+
+import child
 
 pytest.importorskip("transformers")
 

@@ -92,6 +92,16 @@ def test_a_buffer_for_a_frozen_weight() -> None:
         linear_cross_entropy(x, w.detach(), y, accumulate_into=torch.ones(33, 8))
 
 
+def test_a_buffer_under_torch_func() -> None:
+    x, w, y, _ = problem()
+
+    def loss(w: Tensor) -> Tensor:
+        return linear_cross_entropy(x, w, y, accumulate_into=torch.ones(33, 8))
+
+    with pytest.raises(flce.Unsupported, match="torch.func.*leave it out"):
+        torch.func.grad(loss)(w.detach())
+
+
 def test_a_buffer_that_is_the_weight() -> None:
     x, w, y, _ = problem()
     loss = linear_cross_entropy(x, w, y, accumulate_into=w.detach())

@@ -14,7 +14,7 @@ from typing import NoReturn
 from . import _abi
 
 
-def program() -> Path | None:
+def program_path() -> Path | None:
     """The compiled program: it lies beside the library, in the wheel as in a build of the tree."""
     path = _abi.find_library().parents[1] / "bin" / "flce"
     return path if path.is_file() else None
@@ -28,7 +28,7 @@ def main() -> NoReturn:
 
         sys.exit(doctor(arguments[1:]))
     try:
-        path = program()
+        path = program_path()
     except ImportError as error:
         sys.exit(f"flce: {error}")
     if path is None:

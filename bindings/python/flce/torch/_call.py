@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _abi
 
@@ -139,21 +140,30 @@ def inputs_of(
     return Inputs(hidden, weight, vectors[0], vectors[1:])  # type: ignore[arg-type]
 
 
-def place_normalizer(normalizer: Tensor | None, device: torch.device) -> Tensor | None:
-    """Onto the problem's card without waiting; a host number is read on the host."""
+def place_normalizer(
+    normalizer: Tensor | None, device: torch.device
+) -> tuple[Tensor | None, float | None]:
+    """As a tensor on the problem's device or as a number, without waiting for a card: what lies on
+    the host is read there, what lies on another card comes over on the stream."""
     if normalizer is None or normalizer.device == device:
-        return normalizer
-    return normalizer.to(device, non_blocking=True)
+        return normalizer, None
+    if normalizer.is_cpu:
+        # Of a fake tensor only that there is a number matters, for the plan.
+        return None, 1.0 if isinstance(normalizer, FakeTensor) else float(normalizer)
+    return normalizer.to(device, non_blocking=True), None
+
+
+# PyTorch 2.9 gave the setting this name; it says as well what the old ones have set.
+_HAS_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 
 
 def _tf32(hidden: Tensor) -> bool:
-    """As the matrix products of torch would round; a setting of its own API."""
+    """Whether torch would round the operands of a float32 product: a setting of its own."""
     if hidden.dtype != torch.float32 or not hidden.is_cuda:
         return False
-    try:
-        return bool(torch.backends.cuda.matmul.allow_tf32)
-    except RuntimeError:  # set by the newer fp32_precision, which the old name refuses to read
+    if _HAS_PRECISION:
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 _plans: dict[tuple[Any, ...], Prepared] = {}

@@ -57,7 +57,9 @@ def _problem(args: _Tensors) -> tuple[_call.Inputs, Options, int]:
     """What the arguments of an operator mean, normalizer and sequences settled."""
     hidden, weight, target = args[:3]
     options = Options(*args[NUM_TENSORS:])
-    normalizer = _call.place_normalizer(args[7], hidden.device)
+    normalizer, number = _call.place_normalizer(args[7], hidden.device)
+    if number is not None:
+        options = options._replace(normalizer=number)
     sequence_length = target.shape[-1] if options.shift and target.dim() > 1 else 0
     optional = (*args[3:7], normalizer)
     return _call.inputs_of(hidden, weight, target, optional), options, sequence_length
