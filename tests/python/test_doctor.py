@@ -202,12 +202,13 @@ TINY = {
 }
 
 
-def test_the_phases_of_a_measured_step(config: Any) -> None:
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_phases_of_a_measured_step(config: Any, checkpointing: bool) -> None:
     pytest.importorskip("transformers")
     from flce.torch.measure import PHASES, measure_steps
 
     meter = ScriptedMeter()
-    result = measure_steps(config(TINY), 40, meter=meter)
+    result = measure_steps(config(TINY), 40, checkpointing=checkpointing, meter=meter)
     assert [step["loss"] for step in result["steps"]] == ["eager", "fused"]
     for i, step in enumerate(result["steps"]):
         assert tuple(step["peaks"]) == PHASES

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("transformers")
 
@@ -88,6 +89,33 @@ def test_autocast() -> None:
     got.backward()
     wanted.backward()
     assert_same_gradients(model, oracle, 3e-2)
+
+
+class LogitsSeen(TorchDispatchMode):
+    """Counts the tensors with as many elements as there are logits."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count, self.seen = count, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        made = result if isinstance(result, (tuple, list)) else [result]
+        self.seen += sum(isinstance(t, torch.Tensor) and t.numel() == self.count for t in made)
+        return result
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "granite", "gpt2"])
+def test_no_tensor_of_the_logits_size_is_made(name: str) -> None:
+    vocab = 4999
+    seen = []
+    for model, change in zip(pair(name, vocab_size=vocab), (patch, lambda m: m), strict=True):
+        change(model)
+        with LogitsSeen(2 * 13 * vocab) as mode:
+            model(**batch()).loss.backward()
+        seen.append(mode.seen)
+    assert seen[0] == 0
+    assert seen[1] >= 4  # logits, in float32, their gradient, in the model's dtype
 
 
 def test_two_forwards_before_one_backward() -> None:

@@ -261,6 +261,13 @@ def test_causal_loss_ignore_index_and_precedence() -> None:
     torch.testing.assert_close(both, causal_oracle(hidden, weight, other))
 
 
+def test_causal_loss_of_flattened_hidden_states() -> None:
+    # The labels say where a sequence ends: its last token predicts nothing.
+    hidden, weight, labels, shifted = causal()
+    got = LigerForCausalLMLoss(hidden.reshape(-1, H), weight, labels, H)
+    torch.testing.assert_close(got, causal_oracle(hidden, weight, shifted))
+
+
 def test_causal_loss_accuracy() -> None:
     hidden, weight, labels, shifted = causal()
     got = LigerForCausalLMLoss(hidden, weight, labels, H, return_token_accuracy=True)

@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from .__main__ import program_path
+from .__main__ import program
 
 _EPILOG = """
 MODEL is a Hugging Face config.json, a folder that holds one (a downloaded model), or a name that
@@ -88,7 +88,7 @@ def diagnose(
         "loss_is_the_cause": answer,
         "terms": _terms(plan, checkpointing),
         "reason": verdict["reason"],
-        "measured": _measured(model, tokens, dtype, measure),
+        "measured": _measured(model, tokens, dtype, checkpointing) if measure else "not asked for",
         "plan": plan,
     }
 
@@ -101,14 +101,17 @@ def _model_option(model: str | Path) -> list[str]:
 
 
 def _planned(arguments: list[str]) -> dict[str, Any]:
-    program = program_path()
-    if program is None:
+    try:
+        path = program()
+    except ImportError as error:
+        raise DoctorError(str(error)) from error
+    if path is None:
         raise DoctorError(
             "this installation has no command line program (it was built with "
-            "FLCE_BUILD_CLI=OFF), which makes the plan; reinstall without that"
+            "FLCE_BUILD_TOOLS=OFF), which makes the plan; reinstall without that"
         )
     done = subprocess.run(
-        [program, "plan", *arguments, "--json"], capture_output=True, text=True, check=False
+        [path, "plan", *arguments, "--json"], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         text = done.stderr.strip().removeprefix("flce: error: ")
@@ -136,10 +139,8 @@ def _terms(plan: dict[str, Any], checkpointing: bool) -> list[dict[str, Any]]:
 
 
 def _measured(
-    model: str | Path, tokens: int, dtype: str | None, wanted: bool
+    model: str | Path, tokens: int, dtype: str | None, checkpointing: bool
 ) -> dict[str, Any] | str:
-    if not wanted:
-        return "not asked for"
     try:
         import torch
     except ImportError:
@@ -151,7 +152,7 @@ def _measured(
     from .torch.measure import measure_steps
 
     try:
-        return measure_steps(Path(model), tokens, dtype)
+        return measure_steps(Path(model), tokens, dtype, checkpointing)
     except ImportError as error:
         return f"no step was measured: {error}"
 

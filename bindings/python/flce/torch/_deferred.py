@@ -147,9 +147,11 @@ class DeferredLogits:
         """To another dtype or to the device where it is."""
         if self._released:
             return self.materialize().to(*args, **kwargs)
-        wanted = torch.empty(0, dtype=self._dtype, device="meta").to(
-            *(("meta" if a == self.device or str(a) == str(self.device) else a) for a in args),
-            **{k: ("meta" if k == "device" and v == self.device else v) for k, v in kwargs.items()},
+        places = (self.device, str(self.device))
+        moved: Any = torch.empty(0, dtype=self._dtype, device="meta").to
+        wanted = moved(
+            *("meta" if a in places else a for a in args),
+            **{k: "meta" if k == "device" and v in places else v for k, v in kwargs.items()},
         )
         if wanted.device.type != "meta":
             refuse(f"a copy of its logits to {wanted.device}")
@@ -253,7 +255,7 @@ class DeferredLogits:
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         deferred = [a for a in (*args, *kwargs.values()) if isinstance(a, DeferredLogits)]

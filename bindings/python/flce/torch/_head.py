@@ -34,7 +34,7 @@ class HeadLoss:
         # The models scale what the head gives, bias and all; the operation adds the bias after.
         if bias is not None and self.scale != 1.0:
             bias = bias * self.scale
-        return linear_cross_entropy(
+        result = linear_cross_entropy(
             hidden,
             weight,
             self.target,
@@ -43,6 +43,7 @@ class HeadLoss:
             softcap=self.softcap,
             **self.options,
         )
+        return result if isinstance(result, Tensor) else result.loss
 
 
 class LossHead(nn.Module):
@@ -74,7 +75,7 @@ def evaluate_loss(head: nn.Module, hidden: Tensor, request: HeadLoss) -> Tensor:
 
 
 @functools.cache
-def derived_class(base: type, mixin: type) -> type:
+def derived_class(base: Any, mixin: Any) -> Any:
     """A subclass of both that looks like `base`: by name, module and signature of forward."""
     namespace: dict[str, Any] = {
         "__module__": base.__module__,
@@ -84,37 +85,38 @@ def derived_class(base: type, mixin: type) -> type:
         "_flce_base": base,
         "_flce_mixin": mixin,
     }
-    mixed = types.new_class(base.__name__, (mixin, base), {}, lambda ns: ns.update(namespace))
+    mixed: Any = types.new_class(base.__name__, (mixin, base), {}, lambda ns: ns.update(namespace))
     if mixin is not LossHead:
 
         @functools.wraps(base.forward)
         def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
             return mixin.forward(self, *args, **kwargs)
 
-        mixed.forward = forward  # type: ignore[attr-defined]
+        mixed.forward = forward
     return mixed
 
 
-def _reduce(self: nn.Module, protocol: int) -> Any:
+def _reduce(self: Any, protocol: int) -> Any:
     # The class exists in this process only: a copy is made from what it was derived of.
     del protocol
     cls = type(self)
     return _restore, (cls._flce_base, cls._flce_mixin), self.__dict__
 
 
-def _restore(base: type, mixin: type) -> nn.Module:
+def _restore(base: Any, mixin: Any) -> Any:
     cls = derived_class(base, mixin)
     return cls.__new__(cls)
 
 
-def adopt(module: nn.Module, mixin: type) -> nn.Module:
+def adopt(module: Any, mixin: type) -> Any:
     """Gives the module, once, a class with `mixin` in it."""
     if not isinstance(module, mixin):
-        module.__class__ = derived_class(type(module), mixin)
+        base: Any = type(module)
+        module.__class__ = derived_class(base, mixin)
     return module
 
 
-def restore(module: nn.Module) -> bool:
+def restore(module: Any) -> bool:
     """Takes the class that `adopt` gave away again; False if another one was put on top of it."""
     cls = type(module)
     if "_flce_base" not in cls.__dict__:
@@ -123,7 +125,7 @@ def restore(module: nn.Module) -> bool:
     return True
 
 
-def adopt_head(head: nn.Module) -> nn.Module:
+def adopt_head(head: Any) -> Any:
     """Refuses, by name, a head whose loss is not that of one matrix."""
     if not isinstance(head, LossHead):
         if not _is_plain_linear(head) and _active_module(head) is head and not _is_lora(head):
@@ -156,7 +158,7 @@ def _is_plain_linear(head: nn.Module) -> bool:
     return False
 
 
-def _peft_class(module: str, name: str) -> type | None:
+def _peft_class(module: str, name: str) -> Any:
     """A class of peft, without importing it for those who do not use it."""
     return getattr(sys.modules.get(module), name, None)
 
@@ -166,7 +168,7 @@ def _is_lora(head: nn.Module) -> bool:
     return lora is not None and isinstance(head, lora)
 
 
-def _active_module(head: nn.Module) -> nn.Module:
+def _active_module(head: Any) -> Any:
     """The module that a wrapper of modules to save would call; else `head`."""
     wrapper = _peft_class("peft.utils.other", "ModulesToSaveWrapper")
     if wrapper is None or not isinstance(head, wrapper):
@@ -176,7 +178,7 @@ def _active_module(head: nn.Module) -> nn.Module:
     return head.modules_to_save[head.active_adapters[0]]
 
 
-def operands(head: nn.Module, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def operands(head: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """(hidden, weight, bias) whose F.linear is what the head computes of `hidden`, with a graph."""
     if _is_lora(head):
         return _lora_operands(head, hidden)

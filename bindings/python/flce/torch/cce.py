@@ -66,7 +66,7 @@ def linear_cross_entropy(
     if return_lse:
         loss, lse = _with_lse(e, c, targets, bias, ignore_index, softcap, reduction, shift)
     else:
-        loss = functional.linear_cross_entropy(
+        result = functional.linear_cross_entropy(
             e,
             c,
             targets,
@@ -76,6 +76,7 @@ def linear_cross_entropy(
             softcap=softcap,
             shift=shift,
         )
+        loss = result if isinstance(result, Tensor) else result.loss
     if reduction == "none" and shift != 0:
         loss = loss[..., : length - shift]
     return (loss, lse[..., : length - shift]) if return_lse else loss

@@ -128,7 +128,7 @@ def plan_for(
 # --- finding things -------------------------------------------------------------------------------
 
 
-def _causal_model(model: nn.Module) -> nn.Module:
+def _causal_model(model: Any) -> Any:
     if not isinstance(model, nn.Module):
         raise TypeError(f"a Hugging Face model is wanted, not {type(model).__name__}")
     # peft's models hold the one they adapt.
@@ -143,7 +143,7 @@ def _causal_model(model: nn.Module) -> nn.Module:
     return inner
 
 
-def _head_of(model: nn.Module) -> nn.Module:
+def _head_of(model: Any) -> Any:
     head = model.get_output_embeddings()
     if head is None:
         raise TypeError(
@@ -168,6 +168,7 @@ def _causal_lm_loss() -> Any:
 class _PatchedModel(nn.Module):
     """Mixed into the model's class by `patch`."""
 
+    _flce_base: Any  # of the derived class: the model's own one
     # What a call with labels is doing; None outside of one.
     _flce_call: dict[str, Any] | None = None
 
@@ -209,7 +210,7 @@ class _PatchedModel(nn.Module):
         type(self)._flce_base.loss_function.fset(self, value)
 
 
-def _labels_position(cls: type) -> int | None:
+def _labels_position(cls: Any) -> int | None:
     names = list(inspect.signature(cls.forward).parameters)
     return names.index("labels") - 1 if "labels" in names else None
 

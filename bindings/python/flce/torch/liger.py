@@ -58,7 +58,6 @@ def liger_fused_linear_cross_entropy(
     token_weight = None
     if use_token_scaling:
         token_weight = _target_probability(input, weight, target, bias, ignore_index, softcap)
-    wants_more = return_z_loss or return_token_accuracy
     result = linear_cross_entropy(
         input,
         weight,
@@ -74,7 +73,7 @@ def liger_fused_linear_cross_entropy(
         return_accuracy=return_token_accuracy,
         return_z_loss=return_z_loss,
     )
-    if not wants_more:
+    if isinstance(result, Tensor):
         return result
     return CrossEntropyOutput(
         loss=result.loss, z_loss=result.z_loss, token_accuracy=result.accuracy
@@ -227,9 +226,9 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
     if target is None:
         raise ValueError("labels and shift_labels are both None; one of them is needed")
     result = linear_cross_entropy(
-        hidden_states,
+        hidden_states.reshape(*target.shape, hidden_size),  # sequences are those of the labels
         lm_head_weight,
-        target.reshape(hidden_states.shape[:-1]).to(hidden_states.device),
+        target.to(hidden_states.device),
         weight=ce_weight,
         reduction=reduction,
         ignore_index=ignore_index,
@@ -240,6 +239,6 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
         shift=1 if shift_labels is None else 0,
         return_accuracy=return_token_accuracy,
     )
-    if not return_token_accuracy:
+    if isinstance(result, Tensor):
         return result
     return CrossEntropyOutput(loss=result.loss, token_accuracy=result.accuracy)

@@ -9,9 +9,10 @@ pass. The peak of each is what the allocator held at most while it ran.
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -56,11 +57,15 @@ class CudaMeter:
 
 
 def measure_steps(
-    config: Path, tokens: int, dtype: str | None = None, meter: Meter | None = None
+    config: Path,
+    tokens: int,
+    dtype: str | None = None,
+    checkpointing: bool = False,
+    meter: Meter | None = None,
 ) -> dict[str, Any]:
     """Steps with the model's own loss and with the fused one.
 
-    config: a config.json or its folder. Returns device, tokens, and for each of the two steps the
+    config: a config.json or its folder. checkpointing: layers are recomputed. Returns device, tokens, and for each of the two steps the
     peaks of its phases in bytes, and the phase in which memory ran out (None if in none).
     """
     from transformers import AutoConfig
@@ -69,8 +74,13 @@ def measure_steps(
     folder = config if config.is_dir() else config.parent
     values = json.loads((folder / "config.json" if config.is_dir() else config).read_text())
     model_config = AutoConfig.for_model(values.pop("model_type"), **values)
-    kind = _DTYPES[dtype] if dtype else model_config.dtype or torch.bfloat16
-    steps = [_step(name, model_config, tokens, kind, meter) for name in ("eager", "fused")]
+    kind: Any = _DTYPES[dtype] if dtype else model_config.dtype or torch.bfloat16
+    steps = []
+    for name in ("eager", "fused"):
+        build = _Build(model_config, kind, checkpointing, patched=name == "fused")
+        steps.append({"loss": name, **_step(build, tokens, meter)})
+        gc.collect()  # a model's modules may refer to each other
+        meter.clear()
     return {"device": meter.name, "tokens": tokens, "steps": steps}
 
 
@@ -89,30 +99,40 @@ class _Phases:
         self.meter.restart()
 
 
-def _step(name: str, config: Any, tokens: int, dtype: torch.dtype, meter: Meter) -> dict[str, Any]:
+class _Build(NamedTuple):
+    """Which model."""
+
+    config: Any
+    dtype: torch.dtype
+    checkpointing: bool
+    patched: bool
+
+
+def _step(build: _Build, tokens: int, meter: Meter) -> dict[str, Any]:
     phases = _Phases(meter)
     failed = None
     try:
-        model = _random_model(config, dtype, meter.device)
-        if name == "fused":
-            patch(model)
+        model = _random_model(build, meter.device)
         _watch_head(model.get_output_embeddings(), phases)
-        ids = _tokens(config, tokens, meter.device)
+        ids = _tokens(build.config, tokens, meter.device)
         phases.enter("trunk forward")
         model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
     except torch.OutOfMemoryError:
         failed = phases.current
     phases.enter(None)
-    model = ids = None
-    meter.clear()
-    return {"loss": name, "peaks": phases.peaks, "out_of_memory_in": failed}
+    return {"peaks": phases.peaks, "out_of_memory_in": failed}
 
 
-def _random_model(config: Any, dtype: torch.dtype, device: torch.device) -> nn.Module:
+def _random_model(build: _Build, device: torch.device) -> Any:
     from transformers import AutoModelForCausalLM
 
     with device:
-        return AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+        model = AutoModelForCausalLM.from_config(build.config, dtype=build.dtype).train()
+    if build.checkpointing:
+        # The newer name first; the older one warns where both exist.
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        (enable or model.gradient_checkpointing_enable)()
+    return patch(model) if build.patched else model
 
 
 def _tokens(config: Any, tokens: int, device: torch.device) -> Tensor:
