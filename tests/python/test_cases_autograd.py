@@ -89,6 +89,24 @@ def test_c060_any_strides(index: int, reduction: str, dtype: torch.dtype) -> Non
     assert all(torch.equal(p, q) for p, q in zip(got, expected, strict=True))
 
 
+@pytest.mark.parametrize("reduction", ("mean", "none"))
+def test_c060_views_that_negate_lazily(reduction: str) -> None:
+    x, w, y, bias = problem((7,), dtype=torch.float64)
+    lazy = [torch.complex(t.detach(), t.detach()).conj().imag for t in (x, w, bias)]
+    assert all(t.is_neg() for t in lazy)
+    a, b, c = (t.detach().requires_grad_() for t in lazy)
+    check_against_oracle(a, b, y, c, reduction=reduction)
+    with torch.no_grad():
+        got = linear_cross_entropy(lazy[0], lazy[1], y, linear_bias=lazy[2], reduction=reduction)
+    want = oracle.linear_cross_entropy(-x, -w, y, bias=-bias, reduction=reduction)
+    assert_close(got, want.loss, 1e-12, "loss")
+    loss = linear_cross_entropy(x, w, y, reduction=reduction)
+    upstream = torch.complex(loss.detach(), loss.detach()).conj().imag
+    lazily = torch.autograd.grad(loss, (x, w), upstream, retain_graph=True)
+    plainly = torch.autograd.grad(loss, (x, w), -loss.detach())
+    assert all(torch.equal(p, q) for p, q in zip(lazily, plainly, strict=True))
+
+
 @pytest.mark.parametrize("trained", ("both", "trunk", "head"))
 def test_c062_the_trunk_gets_its_gradient(trained: str) -> None:
     u = torch.randn(24, 8, requires_grad=trained != "head")

@@ -144,3 +144,17 @@ def test_nothing_is_left_after_a_step(reduction: str) -> None:
         x.grad = w.grad = None
 
     assert abs(sum(allocations(leave_nothing))) <= SMALL
+
+
+@pytest.mark.parametrize("reduction", ("mean", "none"))
+def test_c067_after_the_backward_pass_the_node_holds_nothing(reduction: str) -> None:
+    x, w, y = inputs(torch.float32)
+    kept = []
+
+    def keep_the_loss() -> None:
+        loss, *_ = step(x, w, y, reduction=reduction)
+        x.grad = w.grad = None
+        kept.append(loss)
+
+    sizes = allocations(keep_the_loss)
+    assert abs(sum(sizes) - kept[0].nbytes) <= SMALL

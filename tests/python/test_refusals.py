@@ -190,6 +190,15 @@ def test_not_a_tensor() -> None:
         linear_cross_entropy(x, w, [1, 2])  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch says that its sparse rows are a beta feature
+def test_layouts() -> None:
+    x, w, y, _ = problem()
+    with pytest.raises(TypeError, match="linear_weight has layout torch.sparse_coo.*to_dense"):
+        linear_cross_entropy(x, w.detach().to_sparse(), y)
+    with pytest.raises(TypeError, match="input has layout torch.sparse_csr"):
+        linear_cross_entropy(x.detach().to_sparse_csr(), w, y)
+
+
 def test_a_lazy_parameter() -> None:
     x, _, y, _ = problem()
     with pytest.raises(TypeError, match="linear_weight is not initialized yet"):

@@ -78,12 +78,18 @@ def _has_memory(tensor: Tensor) -> bool:
     )
 
 
+def _hold_values(*tensors: Tensor | None) -> bool:
+    """No view that negates lazily, as the imaginary part of a conjugate does: its memory holds the
+    opposite. The dispatcher makes the values before it calls a kernel."""
+    return not any(t is not None and t.is_neg() for t in tensors)
+
+
 def _scaled(upstream: Tensor, grads: _Grads) -> _Grads:
     """grads * upstream; in place where nobody can ask for them again."""
     if all(_has_memory(t) for t in (upstream, *grads) if t is not None):
         if torch.is_grad_enabled() or _keeps_graph():
             grads = [None if grad is None else grad.clone() for grad in grads]
-        _call.scale_in_place(upstream, *grads)
+        _call.scale_in_place(upstream.resolve_neg(), *grads)
         return grads
     # Traced: operations that a compiler can join with what follows, in the gradient's memory.
     return [
@@ -134,7 +140,7 @@ def _grads_of_forward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor |
     )
     bits = ctx.options[-1]
     args = (*upstream, *tensors, *ctx.options)
-    is_plain = _has_memory(saved) and _is_unwatched()
+    is_plain = _has_memory(saved) and _is_unwatched() and _hold_values(*upstream, *tensors)
     with torch.no_grad():
         if ctx.into is None:
             grads = _taken(bits, (_ops.backward_kernel if is_plain else _backward_op)(*args))
@@ -266,12 +272,15 @@ def _is_unwatched() -> bool:
     )
 
 
-def _is_eager(hidden: Tensor, weight: Tensor) -> bool:
+def _is_eager(args: tuple[Any, ...]) -> bool:
+    """Whether the kernel may be called past the dispatcher."""
+    hidden, weight = args[:2]
     return (
         _is_unwatched()
         and type(hidden) in (Tensor, torch.nn.Parameter)
         and type(weight) in (Tensor, torch.nn.Parameter)
         and hidden.device.type in _abi.DEVICES
+        and _hold_values(*args[: _ops.NUM_TENSORS])
     )
 
 
@@ -285,7 +294,7 @@ def run(*args: Any) -> tuple[Tensor, ...]:
     """flce::run: the four results."""
     if is_transformed():
         return _apart(_TransformedRun.apply(*args), 4)
-    if not _is_eager(args[0], args[1]):
+    if not _is_eager(args):
         return _apart(_run_op(*args), 4)
     if args[-1] == 0:
         return _ops.run_kernel(*args)[:4]
@@ -297,7 +306,7 @@ def forward(*args: Any) -> tuple[Tensor, ...]:
     """flce::forward: the four results and the entropy."""
     if is_transformed():
         return _apart(_TransformedForward.apply(*args), 5)
-    if not _is_eager(args[0], args[1]):
+    if not _is_eager(args):
         return _apart(_forward_op(*args), 5)
     loss, entropy, _, others = LinearCrossEntropyLater.apply(args[0], args[1], args[3], args)
     return (loss, *others, entropy)
@@ -305,4 +314,4 @@ def forward(*args: Any) -> tuple[Tensor, ...]:
 
 def run_with_grads(*args: Any) -> tuple[Tensor, ...]:
     """flce::run without autograd: the four results and the three gradients."""
-    return _ops.run_kernel(*args) if _is_eager(args[0], args[1]) else _run_op(*args)
+    return _ops.run_kernel(*args) if _is_eager(args) else _run_op(*args)

@@ -153,14 +153,17 @@ def place_normalizer(
     return normalizer.to(device, non_blocking=True), None
 
 
+# PyTorch 2.9 gave the setting this name; it says as well what the old ones have set.
+_HAS_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")
+
+
 def _tf32(hidden: Tensor) -> bool:
-    """As the matrix products of torch would round; a setting of its own API."""
+    """Whether torch would round the operands of a float32 product: a setting of its own."""
     if hidden.dtype != torch.float32 or not hidden.is_cuda:
         return False
-    try:
-        return bool(torch.backends.cuda.matmul.allow_tf32)
-    except RuntimeError:  # set by the newer fp32_precision, which the old name refuses to read
+    if _HAS_PRECISION:
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 _plans: dict[tuple[Any, ...], Prepared] = {}
