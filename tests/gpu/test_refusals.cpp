@@ -133,6 +133,31 @@ TEST_F(GpuRefusals, WeightRowsThatOverlapOrRunBackwards) {
   }
 }
 
+// A forward call has to know the upstream gradient's type; its memory may be anywhere.
+TEST_F(GpuRefusals, AForwardCallDoesNotLookAtTheUpstreamGradient) {
+  const flce::Problem problem = [&] {
+    flce::Problem p = memory_.problem(case_);
+    p.pass = flce::Pass::kForwardBackward;
+    return p;
+  }();
+  const flce::Plan plan = flce::plan(problem, caps_with(1), {.method = flce::Method::kRecompute});
+  const Block workspace(plan.workspace_bytes);
+  const Block saved(plan.saved_bytes);
+  const std::span<std::byte> on_card = mirrors_.span(workspace.span());
+  const std::span<std::byte> saved_on_card = mirrors_.span(saved.span());
+  flce::Inputs inputs = inputs_;
+  inputs.grad_output = memory_.inputs().grad_output;
+  flce::forward(plan, inputs, outputs_, on_card, saved_on_card);
+  try {
+    flce::backward(plan, inputs, outputs_, on_card, saved_on_card);
+    ADD_FAILURE() << "accepted";
+  } catch (const flce::Error& error) {
+    expect_words(error.what(), {"grad_output", "host memory"});
+  }
+  flce::backward(plan, inputs_, outputs_, on_card, saved_on_card);
+  flce::cuda_synchronize();
+}
+
 TEST_F(GpuRefusals, TheSameCallIsTakenWhenNothingIsWrong) {
   EXPECT_EQ(refusal_of(inputs_, outputs_, device_workspace_), "accepted");
   flce::cuda_synchronize();

@@ -46,7 +46,8 @@ class Locator {
   const char* first_ = "";
 };
 
-void look_at_inputs(const Inputs& in, Locator& locator) {
+// `reads_upstream`: not in a forward call, which only has to know that there will be one.
+void look_at_inputs(const Inputs& in, bool reads_upstream, Locator& locator) {
   locator.look("hidden", in.hidden);
   locator.look("weight", in.weight);
   locator.look("target", in.target);
@@ -55,6 +56,7 @@ void look_at_inputs(const Inputs& in, Locator& locator) {
   locator.look("token_weight", in.token_weight);
   locator.look("temperature", in.temperature);
   locator.look("normalizer", in.normalizer);
+  if (!reads_upstream) return;
   locator.look("grad_output", in.grad_output);
   locator.look("grad_entropy", in.grad_entropy);
 }
@@ -100,7 +102,7 @@ class CudaBackend final : public CudaPlanBackend {
  public:
   int begin(const Step& step) const override {
     Locator locator;
-    look_at_inputs(*step.inputs, locator);
+    look_at_inputs(*step.inputs, step.is_backward || step.problem().pass == Pass::kRun, locator);
     look_at_outputs(*step.outputs, locator);
     locator.look("workspace", step.workspace);
     locator.look("saved", step.saved);
