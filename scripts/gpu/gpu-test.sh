@@ -133,22 +133,42 @@ sanitizer() {
   }
 }
 
+# Runs initcheck's command. Some of cuBLASLt's kernels (cutlass) read past the end of odd rows and
+# use nothing of it; any other read of memory that nobody has written is an error.
+judge_reads() {
+  local rc=0 out
+  out=$(mktemp "$work/initcheck.XXXXXX")
+  "$@" >"$out" 2>&1 || rc=$?
+  grep -v '^=========' "$out" || true
+  awk '
+    /Uninitialized .* read/ {
+      getline at
+      kind = at ~ /cutlass/ ? "cutlass" : "ours"
+      ++count[kind]
+    }
+    kind == "ours" && count["ours"] <= 5 { print; print at; kind = "" }
+    END {
+      printf "%d reads of our own, %d of cutlass kernels\n", count["ours"], count["cutlass"]
+      exit count["ours"] > 0 ? 9 : 0
+    }' "$out" || rc=9
+  return $rc
+}
+
 # run_under TOOL FILTERS...: each filter is PROGRAM=GTEST_FILTER. Without canaries around the memory
 # the tool sees its true ends, and the workspace comes to the call as it was allocated.
 run_under() {
-  local tool=$1 options=(--tool "$1" --error-exitcode 9 --print-limit 20) pair file
+  local tool=$1 options=(--tool "$1" --error-exitcode 9 --print-limit 20) judge=() pair file
   shift
+  if [[ $tool == initcheck ]]; then
+    options=(--tool initcheck --print-limit 0 --show-backtrace no) judge=(judge_reads)
+  fi
   # These two are about our kernels alone, and slow.
   if [[ $tool == racecheck || $tool == synccheck ]] && [[ $name_option ]]; then
     options+=("$name_option" kns=flce)
   fi
-  # Some of cuBLASLt's kernels read past a row's end, and use nothing of it.
-  if [[ $tool == initcheck && $name_option ]]; then
-    options+=("$name_option-exclude" kns=cutlass)
-  fi
   for pair in "$@"; do
     file=${pair%%=*}
-    in_turn "${tool}_${file#test_}" env FLCE_TEST_DEVICE=cuda FLCE_TEST_CANARIES=off \
+    in_turn "${tool}_${file#test_}" "${judge[@]}" env FLCE_TEST_DEVICE=cuda FLCE_TEST_CANARIES=off \
       "$sanitizer" "${options[@]}" "$(program "$file")" --gtest_brief=1 \
       "--gtest_filter=${pair#*=}"
   done
