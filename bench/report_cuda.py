@@ -12,6 +12,8 @@ import glob
 import os
 import sys
 
+import report_torch
+
 COLUMNS = ("device", "date", "shape", "dtype", "method", "route", "chunk", "median_ms", "floor_ms",
            "hard_floor_ms", "ratio", "extra_bytes", "peak_bytes", "predicted_bytes", "err_loss",
            "err_grad_hidden", "err_grad_weight", "data", "set")
@@ -328,7 +330,8 @@ def card_section(folder):
         plot(folder, "memory_vs_chunks.svg", "peak memory against chunks"),
         sweep_section(files["sweep"]),
         plot(folder, "time_vs_chunk.svg", "time against the chunk"),
-        limits_section(files["limits"]), small_section(files["small"])]
+        limits_section(files["limits"]), small_section(files["small"]),
+        report_torch.section(folder, table)]
     return "\n\n".join(part for part in parts if part)
 
 

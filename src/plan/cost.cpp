@@ -4,10 +4,10 @@
 // reads the weight again, for the logits and for grad_hidden, and reads and writes the accumulator
 // of grad_weight. Must not know how a device cuts its tiles. Processors: cost_cpu.cpp.
 //
-// Beside what an H200 took (bench/results/h200, one run of 2026-12-01, large vocabularies):
-//   bf16, all methods, chunks of 64 to 131072 rows   13 % too short to 7 % too long, 5 % rms; worst
-//                                                    are forward alone (8 to 13 % too short) and
-//                                                    chunks of 1024 rows (12 % too short)
+// Beside what an H200 took (bench/results/h200, 2026-12-01 and 2026-12-02, large vocabularies):
+//   bf16, all methods, chunks of 64 to 131072 rows   5 % rms, up to 5 % too long; too short are
+//                                                    chunks of 1024 and 512 rows (16 and 7 %) and
+//                                                    recompute with 16384 tokens (8 %)
 //   f32                                              7 to 10 % too long
 //   f32 by tf32 products, not told apart here        6 to 7 times too long
 //   GPT-2's head, 1024x768x50257, bf16               2.4 to 4 times too short: its bare products
@@ -31,7 +31,7 @@ constexpr double kCudaLaunchSeconds = 5e-6;
 // Of the data sheet's bandwidth, what products of few rows and the row kernels reach. Fitted by
 // least squares of log(estimate / median) to the bf16 rows of large vocabularies: 0.58 to 0.6
 // leaves 5 %, 0.5 and 0.7 leave 8 and 9 %, and 1.0 makes chunks of 64 rows 41 % too cheap. Those
-// rows, fused at 16384x4096x128256 (rows of a chunk: measured ms, estimate with 0.6):
+// rows on 2026-12-01, fused, 16384x4096x128256 (rows of a chunk: measured ms, estimate with 0.6):
 //   64: 569, 575   128: 288, 293   256: 157, 152    512: 105, 103   1024: 90, 80
 //   2048: 77, 79   4096: 81, 79    8192: 80, 79   16384: 80, 79
 constexpr double kBandwidthShare = 0.6;
