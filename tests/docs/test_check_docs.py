@@ -42,7 +42,7 @@ class Docs(unittest.TestCase):
         for text, part in (("\n[a](gone.md)", "docs/page.md:2: link to 'gone.md'"),
                            ("[a](other.md#gone)", "no such heading"),
                            ("[a](#gone)", "no such heading"),
-                           ("[a](../../x)", "no such file"),
+                           ("[a](../../no-room-of-ours)", "no such file"),
                            ("[r]: gone.md", "no such file"),
                            ("`src/core/gone.hpp`", "no such file or folder"),
                            ("`./gone --help`", "no such file or folder")):
