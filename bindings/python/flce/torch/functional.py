@@ -7,7 +7,7 @@ sequence that `shift` looks along).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -62,6 +62,70 @@ def _output(results: tuple[Tensor, ...], outputs: int, loss: Tensor) -> LinearCr
         correct,
         valid,
     )
+
+
+@overload
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = ...,
+    weight: Tensor | None = ...,
+    reduction: str = ...,
+    ignore_index: int | None = ...,
+    label_smoothing: float = ...,
+    options: Any = ...,
+    softcap: float | None = ...,
+    scale: float = ...,
+    z_loss: float = ...,
+    token_weight: Tensor | None = ...,
+    normalizer: float | Tensor | None = ...,
+    shift: int = ...,
+    temperature: float | Tensor = ...,
+    method: str = ...,
+    chunk: int | None = ...,
+    budget: int | str | None = ...,
+    accumulate_into: Tensor | None = ...,
+    loss_dtype: torch.dtype | None = ...,
+    return_lse: Literal[False] = ...,
+    return_logprob: Literal[False] = ...,
+    return_entropy: Literal[False] = ...,
+    return_accuracy: Literal[False] = ...,
+    return_z_loss: Literal[False] = ...,
+) -> Tensor: ...
+
+
+@overload
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = ...,
+    weight: Tensor | None = ...,
+    reduction: str = ...,
+    ignore_index: int | None = ...,
+    label_smoothing: float = ...,
+    options: Any = ...,
+    softcap: float | None = ...,
+    scale: float = ...,
+    z_loss: float = ...,
+    token_weight: Tensor | None = ...,
+    normalizer: float | Tensor | None = ...,
+    shift: int = ...,
+    temperature: float | Tensor = ...,
+    method: str = ...,
+    chunk: int | None = ...,
+    budget: int | str | None = ...,
+    accumulate_into: Tensor | None = ...,
+    loss_dtype: torch.dtype | None = ...,
+    return_lse: bool = ...,
+    return_logprob: bool = ...,
+    return_entropy: bool = ...,
+    return_accuracy: bool = ...,
+    return_z_loss: bool = ...,
+) -> Tensor | LinearCrossEntropyOutput: ...
 
 
 def linear_cross_entropy(
