@@ -71,7 +71,7 @@ def patch(model: nn.Module, *, logits: str = "auto", **options: Any) -> nn.Modul
 def unpatch(model: nn.Module) -> nn.Module:
     """Undoes `patch`, exactly; returns the model. A model that is not patched raises ValueError."""
     inner = _causal_model(model)
-    if not is_patched(inner):
+    if not _is_patched(inner):
         raise ValueError(f"the {type(inner).__name__} is not patched")
     del inner._flce_settings
     inner.__dict__.pop("_flce_call", None)
@@ -84,7 +84,7 @@ def unpatch(model: nn.Module) -> nn.Module:
     return model
 
 
-def is_patched(model: nn.Module) -> bool:
+def _is_patched(model: nn.Module) -> bool:
     return "_flce_settings" in _causal_model(model).__dict__
 
 

@@ -65,8 +65,9 @@ def measure_steps(
 ) -> dict[str, Any]:
     """Steps with the model's own loss and with the fused one.
 
-    config: a config.json or its folder. checkpointing: layers are recomputed. Returns device, tokens, and for each of the two steps the
-    peaks of its phases in bytes, and the phase in which memory ran out (None if in none).
+    config: a config.json or its folder. checkpointing: layers are recomputed. Returns device,
+    tokens, and for each of the two steps the peaks of its phases in bytes, and the phase in which
+    memory ran out (None if in none).
     """
     from transformers import AutoConfig
 
