@@ -319,4 +319,5 @@ def forward(*args: Any) -> tuple[Tensor, ...]:
 
 def run_with_grads(*args: Any) -> tuple[Tensor, ...]:
     """flce::run without autograd: the four results and the three gradients."""
-    return _ops.run_kernel(*args) if _is_eager(args) else _run_op(*args)
+    is_plain = _is_eager(args) and not is_transformed()
+    return (_ops.run_kernel if is_plain else _run_op)(*args)
