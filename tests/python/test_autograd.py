@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import flce
 import oracle
-from flce.torch import linear_cross_entropy, linear_logprob
+from flce.torch import linear_cross_entropy, linear_logprob, loss_and_grads
 from support import GRAD_TOLERANCE, assert_close, problem
 
 METHODS = ("auto", "fused", "recompute", "naive", "chunked")
@@ -224,6 +224,14 @@ def test_vmap_of_grad_and_grad_of_vmap() -> None:
     total = torch.func.grad(lambda a, b: torch.vmap(ours, dims)(a, b, y).sum(), (0, 1))(x, w)
     assert_close(total[0], torch.stack([g[0] for g in want]), 1e-12, "x")
     assert_close(total[1], torch.stack([g[1] for g in want]).sum(0), 1e-12, "w")
+
+
+def test_vmap_of_loss_and_grads() -> None:
+    x, w, y = plain_inputs((3,))
+    got = torch.vmap(loss_and_grads, (0, None, 0))(x, w, y)
+    want = [loss_and_grads(a, w, t) for a, t in zip(x, y, strict=True)]
+    for i in range(3):
+        assert torch.equal(got[i], torch.stack([each[i] for each in want]))
 
 
 def test_func_second_derivatives_are_refused() -> None:

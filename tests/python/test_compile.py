@@ -120,6 +120,18 @@ def test_every_output_and_a_new_normalizer_each_time() -> None:
         assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
 
 
+def test_func_grad_inside_the_graph() -> None:
+    x, w, y, _ = problem()
+    x, w = x.detach(), w.detach()
+
+    def grads(x: Tensor, w: Tensor) -> Any:
+        return torch.func.grad(lambda a, b: linear_cross_entropy(a, b, y), (0, 1))(x, w)
+
+    got = torch.compile(grads, fullgraph=True, backend="aot_eager")(x, w)
+    for a, b in zip(got, grads(x, w), strict=True):
+        assert_close(a, b.double(), 1e-6, "gradient")
+
+
 def test_evaluation_and_modules() -> None:
     head = FusedLinearHead(nn.Linear(8, 33), label_smoothing=0.1)
     compiled = torch.compile(head, fullgraph=True, backend="aot_eager")

@@ -16,7 +16,7 @@ from support import GRAD_TOLERANCE, assert_close, check_against_oracle, problem
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 SWEEP = settings(
-    max_examples=120,
+    max_examples=80,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

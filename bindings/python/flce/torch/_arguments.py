@@ -261,6 +261,8 @@ def _needs_grad(tensor: Tensor | None) -> bool:
     """requires_grad, looking through torch.func: a batched tensor does not say it of its parts."""
     if tensor is None or tensor.requires_grad or not _autograd.is_transformed():
         return tensor is not None and tensor.requires_grad
+    if torch.compiler.is_compiling():  # cannot look: too much is made rather than too little
+        return True
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)
         if tensor.requires_grad:

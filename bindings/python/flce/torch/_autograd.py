@@ -72,7 +72,8 @@ except AttributeError:  # then a second backward pass may come, as far as anyone
 def _has_memory(tensor: Tensor) -> bool:
     """No tracing, no sizes alone, no transformation of functions."""
     return (
-        type(tensor) is Tensor
+        not torch.compiler.is_compiling()
+        and type(tensor) is Tensor
         and tensor.device.type in _abi.DEVICES
         and not functorch.is_functorch_wrapped_tensor(tensor)
     )
@@ -232,8 +233,12 @@ def _looped(call: Any) -> Any:
 def _function(name: str, operator: Any, setup: Any, backward: Any) -> Any:
     """The operator as a Function that torch.func can transform, as it cannot what
     register_autograd makes. Forward-mode derivatives are refused by torch: there is no jvp."""
+
+    def forward(*args: Any) -> Any:  # a function: the compiler does not trace an operator here
+        return operator(*args)
+
     members = {
-        "forward": staticmethod(operator),
+        "forward": staticmethod(forward),
         "setup_context": staticmethod(setup),
         "backward": staticmethod(backward),
         "vmap": staticmethod(_looped(_called(name, operator))),
@@ -314,4 +319,5 @@ def forward(*args: Any) -> tuple[Tensor, ...]:
 
 def run_with_grads(*args: Any) -> tuple[Tensor, ...]:
     """flce::run without autograd: the four results and the three gradients."""
-    return _ops.run_kernel(*args) if _is_eager(args) else _run_op(*args)
+    is_plain = _is_eager(args) and not is_transformed()
+    return (_ops.run_kernel if is_plain else _run_op)(*args)
