@@ -184,6 +184,28 @@ def test_what_ignored_tokens_hold_stays_out(return_lse: bool) -> None:
     torch.testing.assert_close(torch.autograd.grad(loss, tensors["c"])[0], theirs)
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_lse_of_16_bits(autocast: bool) -> None:
+    """Neither its products nor the gradient of a class that many tokens have is rounded on the way:
+    sums of 16-bit ones stand still at 256."""
+    values = [torch.randn(4096, 3), torch.randn(2, 3), torch.zeros(2)]
+    target = torch.zeros(4096, dtype=torch.int64)
+    wanted = [t.bfloat16().double().requires_grad_() for t in values]
+    got = [t if autocast else t.bfloat16() for t in values]
+    for leaf in got:
+        leaf.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        _, lse = linear_cross_entropy(
+            got[0], got[1], target, got[2], return_lse=True, reduction="sum"
+        )
+    theirs = torch.logsumexp(F.linear(*wanted), -1)
+    torch.testing.assert_close(lse.double(), theirs, rtol=1e-5, atol=1e-5)
+    grads = torch.autograd.grad(lse.sum(), got)
+    for ours, exact in zip(grads, torch.autograd.grad(theirs.sum(), wanted), strict=True):
+        error = (ours.double() - exact).abs().max() / exact.abs().max()
+        assert error < 2**-7
+
+
 def test_signatures() -> None:
     function = list(inspect.signature(linear_cross_entropy).parameters)
     assert function == [

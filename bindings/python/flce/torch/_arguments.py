@@ -220,7 +220,7 @@ def _normalizer(value: Any, reduction: int) -> tuple[Tensor | None, float | None
     return value, None, total
 
 
-def _autocast(head: Head) -> Head:
+def under_autocast(head: Head) -> Head:
     """Casts as F.linear would; a float32 bias stays, for it is added in float32."""
     kind = head.input.device.type
     if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
@@ -320,7 +320,7 @@ def _check_head(head: Head) -> Head:
     if forward_ad._current_level >= 0:
         _refuse_tangents(head)
     _check_shapes(head)
-    head = _autocast(head)
+    head = under_autocast(head)
     _check_dtypes(head)
     return head
 

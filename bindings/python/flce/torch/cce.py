@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import functional
+from ._arguments import Head, under_autocast
 
 # Each promises sums at least as exact as the one before; all of them are kept here.
 _IMPLEMENTATIONS = (
@@ -114,17 +115,21 @@ def _with_lse(
     """(loss, log-sum-exp per token), both with gradients: log p = u_y - lse gives lse."""
     if reduction not in ("none", "sum", "mean"):
         raise ValueError(f"reduction={reduction!r}; it is 'none', 'sum' or 'mean'")
+    head = under_autocast(Head(e, c, targets, bias))
     logprob, _ = functional.linear_logprob(
-        e, c, targets, bias=bias, softcap=softcap, ignore_index=ignore_index, shift=shift
+        *head[:3], bias=head.bias, softcap=softcap, ignore_index=ignore_index, shift=shift
     )
     shifted = F.pad(targets, (0, shift), value=ignore_index)[..., shift:]
     valid = shifted != ignore_index
     classes = torch.where(valid, shifted, 0)
-    # One row of c per token: nothing of size V is made. What an ignored token holds stays out.
-    rows = torch.where(valid[..., None], e, 0.0)
-    logit = (rows * F.embedding(classes, c)).sum(-1, dtype=logprob.dtype)
-    if bias is not None:
-        logit = logit + bias[classes]
+    # One row of c per token: nothing of size N x V is made. What an ignored token holds stays out.
+    # In the loss's dtype, so that products are not rounded to 16 bits, nor the sum of the gradients
+    # that a frequent class gets from its tokens.
+    wide = logprob.dtype
+    rows = torch.where(valid[..., None], head.input, 0.0).to(wide)
+    logit = (rows * F.embedding(classes, head.weight.to(wide))).sum(-1)
+    if head.bias is not None:
+        logit = logit + head.bias.to(wide)[classes]
     if softcap:
         logit = softcap * torch.tanh(logit / softcap)
     lse = torch.where(valid, logit - logprob, 0.0)
