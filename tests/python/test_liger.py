@@ -59,17 +59,16 @@ def oracle(
         reduction="none",
     )
     z = lse_square_scale * torch.logsumexp(logits, -1).pow(2) * valid
-    each = each + z
     if use_token_scaling:
         classes = target.where(valid, 0)
         p = torch.softmax(logits, -1).gather(1, classes[:, None])[:, 0].detach()
-        each = each * p
+        each, z = each * p, z * p
     if reduction == "none":
-        return each
-    divisor: Any = 1
-    if reduction == "mean":
-        divisor = valid.sum() if ce_weight is None else ce_weight[target[valid]].sum()
-    return each.sum() / divisor
+        return each + z
+    if reduction == "sum":
+        return each.sum() + z.sum()
+    divisor = valid.sum() if ce_weight is None else ce_weight[target[valid]].sum()
+    return each.sum() / divisor + z.sum() / valid.sum()
 
 
 def grads(loss: Tensor, tensors: dict[str, Tensor]) -> list[Tensor]:
@@ -94,6 +93,8 @@ COMBINATIONS = [
     {"ce_weight": VALUES["ce_weight"], "label_smoothing": 0.2, "bias": VALUES["bias"]},
     {"ce_weight": VALUES["ce_weight"], "lse_square_scale": 0.05, "reduction": "sum"},
     {"ce_weight": VALUES["ce_weight"], "lse_square_scale": 0.05, "reduction": "none"},
+    {"ce_weight": VALUES["ce_weight"], "lse_square_scale": 0.05, "label_smoothing": 0.2},
+    {**VALUES},
     {"reduction": "none", "use_token_scaling": True, "label_smoothing": 0.1},
 ]
 
@@ -128,16 +129,18 @@ def test_each_option_changes_the_result(name: str) -> None:
     assert abs(plain - changed) > 1e-6
 
 
-def test_more_outputs() -> None:
+@pytest.mark.parametrize("ce_weight", [None, VALUES["ce_weight"]], ids=["plain", "ce_weight"])
+def test_more_outputs(ce_weight: Tensor | None) -> None:
     tensors = problem()
-    options = {"lse_square_scale": 0.05, "reduction": "mean"}
+    options = {"lse_square_scale": 0.05, "reduction": "mean", "ce_weight": ce_weight}
     got = liger_fused_linear_cross_entropy(
         **tensors, **options, return_z_loss=True, return_token_accuracy=True
     )
     assert isinstance(got, CrossEntropyOutput)
     assert got.predicted_tokens is None
     torch.testing.assert_close(got.loss, oracle(**tensors, **options))
-    torch.testing.assert_close(got.z_loss, oracle(**tensors, **options) - oracle(**tensors))
+    without = oracle(**tensors, ce_weight=ce_weight)
+    torch.testing.assert_close(got.z_loss, oracle(**tensors, **options) - without)
     guessed = (tensors["input"] @ tensors["weight"].T).argmax(-1)
     valid = tensors["target"] != -100
     wanted = (guessed == tensors["target"])[valid].double().mean()
@@ -168,10 +171,6 @@ def test_accum_dtype() -> None:
     [
         ({"return_predicted_tokens": True}, "return_predicted_tokens"),
         ({"return_token_accuracy": True, "reduction": "none"}, "return_token_accuracy"),
-        (
-            {"ce_weight": torch.ones(V, dtype=torch.float64), "lse_square_scale": 0.1},
-            "ce_weight and lse_square_scale",
-        ),
         ({"softcap": -1.0}, "softcap=-1.0"),
         ({"softcap": 0.0}, "softcap=0.0"),
         ({"reduction": "median"}, "median"),
@@ -234,6 +233,7 @@ def causal_oracle(hidden: Tensor, weight: Tensor, shifted: Tensor, **options: An
         ({"final_logit_softcapping": 1.2}, {"softcap": 1.2}),
         ({"ce_weight": VALUES["ce_weight"]}, {"ce_weight": VALUES["ce_weight"]}),
         ({"lse_square_scale": 0.1}, {"lse_square_scale": 0.1}),
+        ({"lse_square_scale": 0.1, "ce_weight": VALUES["ce_weight"]},) * 2,
         ({"label_smoothing": 0.1}, {"label_smoothing": 0.1}),
         ({"accum_dtype": torch.float32}, {}),
     ],

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .functional import linear_cross_entropy, linear_logprob
+from .functional import LinearCrossEntropyOutput, linear_cross_entropy, linear_logprob
 
 
 @dataclass
@@ -47,18 +47,19 @@ def liger_fused_linear_cross_entropy(
 ) -> Tensor | CrossEntropyOutput:
     """Cross-entropy of input (N, H) @ weight (V, H)ᵀ + bias (V) and target (N).
 
-    ce_weight: (V), class weights. lse_square_scale: the z-loss's factor. use_token_scaling: each
+    ce_weight: (V), class weights; together with lse_square_scale and reduction="mean" two passes are
+    made, for the divisor of the z-loss is the number of tokens. lse_square_scale: its factor. use_token_scaling: each
     token's loss times its own probability, which is taken as a constant. accum_dtype: None or
     float32; sums are in float32 either way (float64 for float64). return_token_accuracy: the share
     of valid tokens whose largest logit is the target's; not with reduction="none".
     Returns the loss, or a `CrossEntropyOutput` when one of the return_ arguments is set.
     """
-    _check_offered(ce_weight, lse_square_scale, reduction, softcap, accum_dtype)
+    _check_offered(softcap, accum_dtype)
     _check_outputs(reduction, return_token_accuracy, return_predicted_tokens)
     token_weight = None
     if use_token_scaling:
         token_weight = _target_probability(input, weight, target, bias, ignore_index, softcap)
-    result = linear_cross_entropy(
+    result = _loss(
         input,
         weight,
         target,
@@ -80,23 +81,54 @@ def liger_fused_linear_cross_entropy(
     )
 
 
-def _check_offered(
-    ce_weight: Tensor | None,
-    lse_square_scale: float,
+def _loss(
+    *tensors: Tensor,
+    weight: Tensor | None,
     reduction: str,
-    softcap: float | None,
-    accum_dtype: torch.dtype | None,
-) -> None:
+    z_loss: float,
+    label_smoothing: float,
+    return_accuracy: bool,
+    return_z_loss: bool = False,
+    **options: Any,
+) -> Tensor | LinearCrossEntropyOutput:
+    """linear_cross_entropy, but that the mean of the z-loss is Liger's: over the number of tokens,
+    also where class weights give the rest another divisor. That takes a second pass."""
+    if weight is None or z_loss == 0.0 or reduction != "mean":
+        return linear_cross_entropy(
+            *tensors,
+            weight=weight,
+            reduction=reduction,
+            z_loss=z_loss,
+            label_smoothing=label_smoothing,
+            return_accuracy=return_accuracy,
+            return_z_loss=return_z_loss,
+            **options,
+        )
+    rest: Any = linear_cross_entropy(
+        *tensors, weight=weight, label_smoothing=label_smoothing, return_accuracy=True, **options
+    )
+    # Where classes have no weight, nothing but the z-loss is left.
+    part = linear_cross_entropy(
+        *tensors,
+        weight=torch.zeros_like(weight),
+        reduction="sum",
+        z_loss=z_loss,
+        **{**options, "normalizer": rest.num_valid},
+    )
+    if not return_accuracy and not return_z_loss:
+        return rest.loss + part
+    return LinearCrossEntropyOutput(
+        rest.loss + part,
+        accuracy=rest.accuracy if return_accuracy else None,
+        z_loss=part.detach() if return_z_loss else None,
+    )
+
+
+def _check_offered(softcap: float | None, accum_dtype: torch.dtype | None) -> None:
     if accum_dtype not in (None, torch.float32):
         raise ValueError(
             f"accum_dtype={accum_dtype}: sums are in float32 here, whatever the inputs are; give "
             "None or torch.float32"
-        )
-    if ce_weight is not None and lse_square_scale != 0.0 and reduction == "mean":
-        raise ValueError(
-            "ce_weight and lse_square_scale together with reduction='mean': Liger divides the "
-            "z-loss by the number of tokens and the rest by the sum of their weights, which is not "
-            "offered here; use reduction='sum' and divide, or call the two losses apart"
         )
     if softcap is not None and not softcap > 0.0:
         raise ValueError(f"softcap={softcap}: it is larger than 0, or None for no cap")
@@ -218,23 +250,21 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
             f"{tuple(hidden_states.shape)}"
         )
     reduction = "mean" if num_items_in_batch is None else "sum"
-    ce_weight = kwargs.get("ce_weight")
-    z_loss = kwargs.get("lse_square_scale", 0.0)
-    _check_offered(ce_weight, z_loss, reduction, final_logit_softcapping, kwargs.get("accum_dtype"))
+    _check_offered(final_logit_softcapping, kwargs.get("accum_dtype"))
     _check_outputs(reduction, return_token_accuracy, return_predicted_tokens)
     target = labels if shift_labels is None else shift_labels
     if target is None:
         raise ValueError("labels and shift_labels are both None; one of them is needed")
-    result = linear_cross_entropy(
+    result = _loss(
         hidden_states.reshape(*target.shape, hidden_size),  # sequences are those of the labels
         lm_head_weight,
         target.to(hidden_states.device),
-        weight=ce_weight,
+        weight=kwargs.get("ce_weight"),
         reduction=reduction,
         ignore_index=ignore_index,
         label_smoothing=kwargs.get("label_smoothing", 0.0),
         softcap=final_logit_softcapping,
-        z_loss=z_loss,
+        z_loss=kwargs.get("lse_square_scale", 0.0),
         normalizer=num_items_in_batch,
         shift=1 if shift_labels is None else 0,
         return_accuracy=return_token_accuracy,
