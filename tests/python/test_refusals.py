@@ -228,6 +228,21 @@ def test_modules() -> None:
         FusedLinearHead(nn.Linear(8, 33), temperature=torch.ones(7))(x)
 
 
+def test_a_head_takes_no_linear_whose_attachments_it_would_drop() -> None:
+    pruned = nn.utils.prune.l1_unstructured(nn.Linear(8, 33), "weight", amount=0.5)
+    with pytest.raises(TypeError, match="linear.weight is made from other parameters"):
+        FusedLinearHead(pruned)
+    hooked = nn.Linear(8, 33)
+    handle = hooked.register_forward_hook(lambda *_: None)
+    with pytest.raises(TypeError, match="linear has hooks .*_forward_hooks"):
+        FusedLinearHead(hooked)
+    handle.remove()
+    x, w, y, _ = problem()
+    hooked.weight = nn.Parameter(w.detach())
+    want = linear_cross_entropy(x, w, y, linear_bias=hooked.bias)
+    assert torch.equal(FusedLinearHead(hooked)(x, y), want)
+
+
 def test_a_failed_call_leaves_no_trace() -> None:
     x, w, y, _ = problem(ignored=0.0)
     want = linear_cross_entropy(x, w, y)

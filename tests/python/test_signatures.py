@@ -263,3 +263,29 @@ def test_logits_of_a_head_are_those_of_its_loss() -> None:
         assert_close(
             head(x, y), nn.functional.cross_entropy(head(x), y).detach(), 1e-12, str(options)
         )
+
+
+def test_class_weights_go_where_their_module_goes() -> None:
+    x, w, y, _ = problem((N,), H, V, torch.float64)
+    classes = torch.rand(V)
+    want = oracle.linear_cross_entropy(x, w, y, weight=classes.double()).loss
+    linear = nn.Linear(H, V, bias=False)
+    linear.weight = nn.Parameter(w.detach().float())
+    head = FusedLinearHead(linear, weight=classes)
+    assert [*head.state_dict()] == ["weight"]
+    head = head.double()
+    head.weight.data = w.detach()
+    for got in (LinearCrossEntropyLoss(weight=classes).double()(x, w, y), head(x, y)):
+        assert_close(got, want.detach(), 1e-12, "loss")
+    assert LinearCrossEntropyLoss(weight=classes).to("meta").class_weight.is_meta
+    assert repr(LinearCrossEntropyLoss(weight=classes, z_loss=0.1)).endswith(
+        f"(weight=(of {V}), z_loss=0.1)"
+    )
+
+
+def test_a_head_of_a_head_keeps_its_options() -> None:
+    x, w, y, _ = problem((N,), H, V)
+    linear = nn.Linear(H, V, bias=False)
+    linear.weight = nn.Parameter(w.detach())
+    head = FusedLinearHead(FusedLinearHead(linear, z_loss=0.5, softcap=3.0), softcap=2.0)
+    assert torch.equal(head(x, y), linear_cross_entropy(x, w, y, z_loss=0.5, softcap=2.0))

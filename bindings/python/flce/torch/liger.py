@@ -47,11 +47,11 @@ def liger_fused_linear_cross_entropy(
 ) -> Tensor | CrossEntropyOutput:
     """Cross-entropy of input (N, H) @ weight (V, H)ᵀ + bias (V) and target (N).
 
-    ce_weight: (V), class weights; together with lse_square_scale and reduction="mean" two passes are
-    made, for the divisor of the z-loss is the number of tokens. lse_square_scale: its factor. use_token_scaling: each
-    token's loss times its own probability, which is taken as a constant. accum_dtype: None or
-    float32; sums are in float32 either way (float64 for float64). return_token_accuracy: the share
-    of valid tokens whose largest logit is the target's; not with reduction="none".
+    ce_weight: (V), class weights. lse_square_scale: the z-loss's factor; with ce_weight and "mean"
+    it takes a second pass, for its divisor is the number of tokens. use_token_scaling: each token's
+    loss times its own probability, which is taken as a constant. accum_dtype: None or float32; sums
+    are in float32 either way (float64 for float64). return_token_accuracy: the share of valid
+    tokens whose largest logit is the target's; not with reduction="none".
     Returns the loss, or a `CrossEntropyOutput` when one of the return_ arguments is set.
     """
     _check_offered(softcap, accum_dtype)

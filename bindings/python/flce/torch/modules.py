@@ -32,6 +32,28 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _keep(module: nn.Module, options: dict[str, Any]) -> None:
+    """Class weights become a buffer, which goes where the module goes; it is in no state dict, for
+    it comes with the options."""
+    module.options = dict(_checked(options))
+    is_tensor = isinstance(options.get("weight"), Tensor)
+    module.register_buffer(
+        "class_weight", module.options.pop("weight") if is_tensor else None, persistent=False
+    )
+
+
+def _kept(module: nn.Module) -> dict[str, Any]:
+    of_classes = {} if module.class_weight is None else {"weight": module.class_weight}
+    return {**of_classes, **module.options}  # type: ignore[dict-item]
+
+
+def _as_text(module: nn.Module) -> list[str]:
+    return [
+        f"{name}={f'(of {value.numel()})' if isinstance(value, Tensor) else repr(value)}"
+        for name, value in _kept(module).items()
+    ]
+
+
 class LinearCrossEntropyLoss(nn.Module):
     """`linear_cross_entropy` with its keywords kept; owns no parameter.
 
@@ -40,7 +62,7 @@ class LinearCrossEntropyLoss(nn.Module):
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        self.options = _checked(options)
+        _keep(self, options)
 
     def forward(
         self,
@@ -51,11 +73,31 @@ class LinearCrossEntropyLoss(nn.Module):
     ) -> Tensor | LinearCrossEntropyOutput:
         """input (..., H), linear_weight (V, H), target (...): as `linear_cross_entropy`."""
         return linear_cross_entropy(
-            input, linear_weight, target, linear_bias=linear_bias, **self.options
+            input, linear_weight, target, linear_bias=linear_bias, **_kept(self)
         )
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return ", ".join(_as_text(self))
+
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def _refuse_attachments(linear: nn.Linear) -> None:
+    """What would be left behind: a weight that is made from others before each call, hooks."""
+    for name in ("weight", "bias"):
+        if name not in linear._parameters and getattr(linear, name) is not None:
+            raise TypeError(
+                f"linear.{name} is made from other parameters before each call (by pruning, "
+                "spectral_norm or the like), which a new module would not do: apply that to the "
+                "FusedLinearHead"
+            )
+    hooks = [name for name in _HOOKS if getattr(linear, name)]
+    if hooks:
+        raise TypeError(
+            f"linear has hooks ({', '.join(hooks)}), which would not be called any more: remove "
+            "them, and register them on the FusedLinearHead"
+        )
 
 
 class FusedLinearHead(nn.Linear):
@@ -64,6 +106,9 @@ class FusedLinearHead(nn.Linear):
     Takes over the parameters of `linear` (the same objects: tied weights stay tied, and names in a
     state dict stay what they were). Put it in the place of the head, and let FSDP, ZeRO or DDP wrap
     it like any module.
+
+    A linear with hooks, or whose weight is made from other parameters, is refused. The options of a
+    FusedLinearHead are taken over too.
 
     >>> model.lm_head = FusedLinearHead(model.lm_head)
     >>> loss = model.lm_head(hidden, target)
@@ -75,11 +120,14 @@ class FusedLinearHead(nn.Linear):
                 f"linear is a {type(linear).__name__}; it must be a plain nn.Linear (an adapter or "
                 "a quantized layer computes more than its weight says: merge it first)"
             )
+        _refuse_attachments(linear)
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
+        self.weight = linear.weight
+        self.register_parameter("bias", linear.bias)  # also where it is None
         self.training = linear.training
-        self.options = _checked(options)
+        before = _kept(linear) if isinstance(linear, FusedLinearHead) else {}
+        _keep(self, {**before, **options})
 
     def forward(  # type: ignore[override]
         self, hidden: Tensor, target: Tensor | None = None, **options: Any
@@ -98,7 +146,7 @@ class FusedLinearHead(nn.Linear):
             self.weight,
             target,
             linear_bias=self.bias,
-            **{**self.options, **_checked(options)},
+            **{**_kept(self), **_checked(options)},
         )
 
     def _logits(self, hidden: Tensor) -> Tensor:
@@ -116,5 +164,4 @@ class FusedLinearHead(nn.Linear):
         return logits if temperature == 1.0 else logits / temperature
 
     def extra_repr(self) -> str:
-        own = "".join(f", {name}={value!r}" for name, value in self.options.items())
-        return super().extra_repr() + own
+        return ", ".join([super().extra_repr(), *_as_text(self)])
