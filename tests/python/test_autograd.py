@@ -234,6 +234,22 @@ def test_vmap_of_loss_and_grads() -> None:
         assert torch.equal(got[i], torch.stack([each[i] for each in want]))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_batch_of_upstream_gradients(reduction: str) -> None:
+    """What vectorized Jacobians ask for, by another kind of vmap than torch.func's."""
+    x, w, y, _ = problem((5,), 4, 7, torch.float64)
+    loss = linear_cross_entropy(x, w, y, reduction=reduction)
+    upstream = torch.randn(3, *loss.shape, dtype=torch.float64)
+    got = torch.autograd.grad(loss, (x, w), upstream, is_grads_batched=True)
+    a, b = oracle.leaf(x), oracle.leaf(w)
+    want = oracle.linear_cross_entropy(a, b, y, reduction=reduction).loss
+    for i, each in enumerate(upstream):
+        for ours, theirs in zip(
+            got, torch.autograd.grad(want, (a, b), each, retain_graph=True), strict=True
+        ):
+            assert_close(ours[i], theirs, GRAD_TOLERANCE[x.dtype], "gradient")
+
+
 def test_func_second_derivatives_are_refused() -> None:
     x, w, y = plain_inputs()
     inner = torch.func.grad(ours)

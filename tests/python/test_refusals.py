@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import flce
 from flce.torch import FusedLinearHead, LinearCrossEntropyLoss, linear_cross_entropy, linear_logprob
@@ -41,6 +42,15 @@ def wanting(shape: tuple[int, ...]) -> Tensor:
         ({"temperature": 0.0}, ValueError, "temperature is 0"),
         ({"scale": float("nan")}, ValueError, "scale is nan"),
         ({"shift": -1}, ValueError, "shift is -1"),
+        ({"shift": 1.0}, TypeError, "shift is a float; it must be an integer"),
+        ({"ignore_index": 1.0}, TypeError, "ignore_index is a float; it must be an integer"),
+        ({"ignore_index": 2**64 + 1}, ValueError, "ignore_index is 18446744073709551617"),
+        (
+            {"loss_dtype": torch.int64},
+            TypeError,
+            "loss_dtype is torch.int64; it must be a floating",
+        ),
+        ({"loss_dtype": "float32"}, TypeError, "loss_dtype is 'float32'"),
         ({"normalizer": -4}, ValueError, "normalizer is -4"),
         ({"normalizer": 4, "reduction": "none"}, ValueError, "normalizer .* 'none'"),
         ({"normalizer": torch.ones(2)}, ValueError, r"normalizer has shape \(2,\)"),
@@ -229,7 +239,7 @@ def test_modules() -> None:
 
 
 def test_a_head_takes_no_linear_whose_attachments_it_would_drop() -> None:
-    pruned = nn.utils.prune.l1_unstructured(nn.Linear(8, 33), "weight", amount=0.5)
+    pruned = prune.l1_unstructured(nn.Linear(8, 33), "weight", amount=0.5)
     with pytest.raises(TypeError, match="linear.weight is made from other parameters"):
         FusedLinearHead(pruned)
     hooked = nn.Linear(8, 33)

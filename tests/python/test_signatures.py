@@ -289,3 +289,18 @@ def test_a_head_of_a_head_keeps_its_options() -> None:
     linear.weight = nn.Parameter(w.detach())
     head = FusedLinearHead(FusedLinearHead(linear, z_loss=0.5, softcap=3.0), softcap=2.0)
     assert torch.equal(head(x, y), linear_cross_entropy(x, w, y, z_loss=0.5, softcap=2.0))
+
+
+def test_accuracy_does_not_depend_on_the_default_dtype() -> None:
+    x, w, y, _ = problem((300,), H, 3)
+    y = torch.randint(0, 3, (300,))
+    want = linear_cross_entropy(x, w, y, return_accuracy=True).accuracy
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        got = linear_cross_entropy(x, w, y, return_accuracy=True).accuracy
+    finally:
+        torch.set_default_dtype(torch.float32)
+    hits = (torch.nn.functional.linear(x, w).argmax(-1) == y).double().mean()
+    for value in (want, got):
+        assert value.dtype == torch.float32
+        assert float(value) == pytest.approx(float(hits), rel=1e-6)

@@ -20,6 +20,7 @@ from .. import _abi
 from .._plan import check_chunk
 from . import _autograd, _call
 from ._call import Options
+from ._scalars import integer, number
 from ._torch_options import chunk_and_policy
 
 METHODS = {name: n for name, n in _abi.METHODS.items() if not name.endswith("-eager")}
@@ -178,13 +179,6 @@ def _refuse_gradient(name: str, tensor: Tensor) -> None:
         raise _abi.Unsupported(
             f"{name} requires a gradient, which flce does not make; pass {name}.detach()"
         )
-
-
-def number(name: str, value: Any) -> float:
-    """A plain number; a tensor would have to be read back from its device."""
-    if isinstance(value, Tensor) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} is a {type(value).__name__}; it must be a number")
-    return value if isinstance(value, (float, int)) else float(value)
 
 
 def _temperature(value: Any, target: Tensor) -> tuple[Tensor | None, float]:
@@ -373,14 +367,14 @@ def judge(head: Head, settings: Settings, *, entropy_grad: bool = False) -> Prob
         chunk, policy = chunk_and_policy(s.options, s.chunk, target.numel(), input.dtype)
     options = Options(
         reduction,
-        -100 if s.ignore_index is None else s.ignore_index,
+        -100 if s.ignore_index is None else integer("ignore_index", s.ignore_index),
         number("label_smoothing", s.label_smoothing),
         number("z_loss", s.z_loss),
         0.0 if s.softcap is None else number("softcap", s.softcap),
         number("scale", s.scale),
         temperature_value,
         normalizer_value,
-        s.shift,
+        integer("shift", s.shift),
         method,
         policy,
         chunk,

@@ -76,6 +76,7 @@ def _has_memory(tensor: Tensor) -> bool:
         and type(tensor) is Tensor
         and tensor.device.type in _abi.DEVICES
         and not functorch.is_functorch_wrapped_tensor(tensor)
+        and not functorch.is_legacy_batchedtensor(tensor)  # of grad(..., is_grads_batched=True)
     )
 
 
@@ -141,7 +142,11 @@ def _grads_of_forward(ctx: Any, grad_loss: Tensor | None, grad_entropy: Tensor |
     )
     bits = ctx.options[-1]
     args = (*upstream, *tensors, *ctx.options)
-    is_plain = _has_memory(saved) and _is_unwatched() and _hold_values(*upstream, *tensors)
+    is_plain = (
+        all(_has_memory(t) for t in upstream if t is not None)
+        and _is_unwatched()
+        and _hold_values(*upstream, *tensors)
+    )
     with torch.no_grad():
         if ctx.into is None:
             grads = _taken(bits, (_ops.backward_kernel if is_plain else _backward_op)(*args))

@@ -15,6 +15,7 @@ from torch import Tensor
 from .._abi import InvalidArgument
 from . import _autograd, _call
 from ._arguments import Head, Problem, Settings, judge
+from ._scalars import real_dtype
 
 
 class LinearCrossEntropyOutput(NamedTuple):
@@ -51,7 +52,7 @@ def _output(results: tuple[Tensor, ...], outputs: int, loss: Tensor) -> LinearCr
     correct = valid = accuracy = None
     if outputs & _call.COUNTS:
         correct, valid = counts[0], counts[1]
-        accuracy = correct / valid.clamp(min=1)
+        accuracy = correct.to(results[0].dtype) / valid.clamp(min=1)
     return LinearCrossEntropyOutput(
         loss,
         lse,
@@ -234,7 +235,7 @@ def linear_cross_entropy(
         ),
     )
     results = _results(problem)
-    loss = results[0] if loss_dtype is None else results[0].to(loss_dtype)
+    loss = results[0] if loss_dtype is None else results[0].to(real_dtype(loss_dtype))
     return _output(results, outputs, loss) if outputs else loss
 
 
