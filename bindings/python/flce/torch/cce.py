@@ -80,7 +80,9 @@ def linear_cross_entropy(
         loss = result if isinstance(result, Tensor) else result.loss
     if reduction == "none" and shift != 0:
         loss = loss[..., : length - shift]
-    return (loss, lse[..., : length - shift]) if return_lse else loss
+    if not return_lse:
+        return loss
+    return loss, lse[..., : length - shift] if shift != 0 else lse
 
 
 def _check_offered(filter_eps: Any, impl: Any, vocab_parallel_options: Any) -> None:
@@ -119,7 +121,7 @@ def _with_lse(
     logprob, _ = functional.linear_logprob(
         *head[:3], bias=head.bias, softcap=softcap, ignore_index=ignore_index, shift=shift
     )
-    shifted = F.pad(targets, (0, shift), value=ignore_index)[..., shift:]
+    shifted = F.pad(targets, (0, shift), value=ignore_index)[..., shift:] if shift else targets
     valid = shifted != ignore_index
     classes = torch.where(valid, shifted, 0)
     # One row of c per token: nothing of size N x V is made. What an ignored token holds stays out.
