@@ -30,6 +30,7 @@ EVERYTHING = {
     "return_entropy": True,
     "return_accuracy": True,
     "return_z_loss": True,
+    "return_argmax": True,
 }
 
 

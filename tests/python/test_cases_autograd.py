@@ -243,6 +243,8 @@ def test_c073_accuracy_without_logits() -> None:
         torch.zeros(1, 4), torch.eye(4), torch.tensor([0]), return_accuracy=True
     )
     assert float(ties.accuracy) == 1.0
+    best = linear_cross_entropy(x, torch.eye(2), y, return_argmax=True)
+    assert best.argmax.tolist() == [1, 0, 0] and best.argmax.dtype == torch.int64
     none = linear_cross_entropy(x, torch.eye(2), torch.full((3,), -100), return_accuracy=True)
     assert (int(none.num_correct), int(none.num_valid), float(none.accuracy)) == (0, 0, 0.0)
 
@@ -253,6 +255,7 @@ FIELDS = {
     "return_entropy": ("entropy",),
     "return_accuracy": ("accuracy", "num_correct", "num_valid"),
     "return_z_loss": ("z_loss",),
+    "return_argmax": ("argmax",),
 }
 
 

@@ -151,6 +151,26 @@ def test_more_outputs(ce_weight: Tensor | None) -> None:
     assert only_z.z_loss.item() == 0.0
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("more", [{}, {"ce_weight": VALUES["ce_weight"], "lse_square_scale": 0.1}])
+def test_predicted_tokens_and_the_accuracy_of_each(reduction: str, more: dict[str, Any]) -> None:
+    tensors = problem()
+    got = liger_fused_linear_cross_entropy(
+        **tensors,
+        **more,
+        reduction=reduction,
+        return_predicted_tokens=True,
+        return_token_accuracy=True,
+    )
+    torch.testing.assert_close(got.loss, oracle(**tensors, **more, reduction=reduction))
+    valid = tensors["target"] != -100
+    best = (tensors["input"] @ tensors["weight"].T).argmax(-1)
+    assert torch.equal(got.predicted_tokens, torch.where(valid, best, -1))
+    hits = ((best == tensors["target"]) & valid).float()
+    wanted = hits if reduction == "none" else hits.sum() / valid.sum()
+    torch.testing.assert_close(got.token_accuracy, wanted, check_dtype=False)
+
+
 def test_accum_dtype() -> None:
     tensors = problem(torch.bfloat16)
     plain = liger_fused_linear_cross_entropy(**tensors)
@@ -169,8 +189,6 @@ def test_accum_dtype() -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"return_predicted_tokens": True}, "return_predicted_tokens"),
-        ({"return_token_accuracy": True, "reduction": "none"}, "return_token_accuracy"),
         ({"softcap": -1.0}, "softcap=-1.0"),
         ({"softcap": 0.0}, "softcap=0.0"),
         ({"reduction": "median"}, "median"),
@@ -272,9 +290,13 @@ def test_causal_loss_accuracy() -> None:
     hidden, weight, labels, shifted = causal()
     got = LigerForCausalLMLoss(hidden, weight, labels, H, return_token_accuracy=True)
     valid = shifted != -100
-    wanted = ((hidden @ weight.T).argmax(-1) == shifted)[valid].double().mean()
+    best = (hidden @ weight.T).argmax(-1)
+    wanted = (best == shifted)[valid].double().mean()
     assert got.token_accuracy.item() == pytest.approx(wanted.item())
     assert got.predicted_tokens is None
+    got = LigerForCausalLMLoss(hidden, weight, labels, H, return_predicted_tokens=True)
+    assert torch.equal(got.predicted_tokens, torch.where(valid, best, -1).flatten())
+    assert got.token_accuracy is None
 
 
 @pytest.mark.parametrize(
@@ -283,7 +305,6 @@ def test_causal_loss_accuracy() -> None:
         ({"reduction": "sum"}, "reduction"),
         ({"use_token_scaling": True}, "use_token_scaling"),
         ({"something_of_the_models": 1}, "something_of_the_models"),
-        ({"return_predicted_tokens": True}, "return_predicted_tokens"),
         ({"hidden_size": H + 1}, "hidden_size"),
         ({"labels": None}, "labels and shift_labels"),
         ({"accum_dtype": torch.float16}, "accum_dtype"),

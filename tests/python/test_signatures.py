@@ -45,7 +45,9 @@ VALUES: dict[str, Any] = {
     "temperature": lambda: 0.6,
 }
 WAYS: dict[str, Any] = {"method": "recompute", "chunk": 2, "budget": "1MiB"}
-RETURNS = {"return_lse", "return_logprob", "return_entropy", "return_accuracy", "return_z_loss"}
+RETURNS = {
+    f"return_{name}" for name in ("lse", "logprob", "entropy", "accuracy", "z_loss", "argmax")
+}
 ELSEWHERE = {"options", "accumulate_into", "loss_dtype"}  # tests of their own, below
 TENSORS = {"input", "linear_weight", "target", "hidden"}
 
@@ -304,3 +306,23 @@ def test_accuracy_does_not_depend_on_the_default_dtype() -> None:
     for value in (want, got):
         assert value.dtype == torch.float32
         assert float(value) == pytest.approx(float(hits), rel=1e-6)
+
+
+@pytest.mark.parametrize("accuracy", (False, True))
+@pytest.mark.parametrize("reduction", ("mean", "none"))
+def test_argmax_is_the_class_of_the_largest_logit(accuracy: bool, reduction: str) -> None:
+    x, w, y, bias = problem((3, 7), H, V, torch.float64)
+    out = linear_cross_entropy(
+        x,
+        w,
+        y,
+        linear_bias=bias,
+        softcap=2.0,
+        reduction=reduction,
+        return_argmax=True,
+        return_accuracy=accuracy,
+    )
+    best = oracle.logits(x, w, bias, softcap=2.0).argmax(-1)
+    assert torch.equal(out.argmax, torch.where(y == -100, 0, best))
+    hits = int(((best == y) & (y != -100)).sum())
+    assert out.num_correct is None if not accuracy else int(out.num_correct) == hits

@@ -203,9 +203,9 @@ def _backward_run(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple[Tensor |
 
 
 def _setup_forward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    loss, rows, z_loss, counts, entropy, saved = output
+    loss, rows, z_loss, integers, entropy, saved = output
     unused = () if inputs[-2] else (entropy,)
-    ctx.mark_non_differentiable(rows, z_loss, counts, saved, *unused)
+    ctx.mark_non_differentiable(rows, z_loss, integers, saved, *unused)
     _save_forward(ctx, inputs, loss, saved)
 
 

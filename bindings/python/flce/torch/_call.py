@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _abi
 
-LSE, LOGPROB, ENTROPY, Z_LOSS, COUNTS = 1, 2, 4, 8, 16
+LSE, LOGPROB, ENTROPY, Z_LOSS, COUNTS, ARGMAX = 1, 2, 4, 8, 16, 32
 GRAD_HIDDEN, GRAD_WEIGHT, GRAD_BIAS = 1, 2, 4
 # Rows of the tensor of per-token results, in this order.
 _ROWS = ((LSE, "lse"), (LOGPROB, "logprob"), (ENTROPY, "entropy"))
@@ -100,19 +100,22 @@ def result_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def allocate_results(hidden: Tensor, target: Tensor, reduction: int, outputs: int) -> Results:
-    """loss, per-token results (k, *target.shape), z-loss part, counts; None what is not asked.
+    """loss, per-token results (k, *target.shape), z-loss part, integers; None what is not asked.
+
+    integers: how many are correct and how many valid if COUNTS, then of each token the ARGMAX.
 
     Also for fake tensors: this is where the shapes of results are said.
     """
     real = result_dtype(hidden.dtype)
     shape = target.shape if reduction == 0 else ()
     rows = (outputs & LSE) + (outputs >> 1 & 1) + (outputs >> 2 & 1)
+    integers = 2 * bool(outputs & COUNTS) + (target.numel() if outputs & ARGMAX else 0)
     new = hidden.new_empty
     return (
         new(shape, dtype=real),
         new((rows, *target.shape), dtype=real) if rows else None,
         new(shape, dtype=real) if outputs & Z_LOSS else None,
-        new(2, dtype=torch.int64) if outputs & COUNTS else None,
+        new(integers, dtype=torch.int64) if outputs & (COUNTS | ARGMAX) else None,
     )
 
 
@@ -238,6 +241,8 @@ def _prepare(
         args.z_loss = args.loss
     if options.outputs & COUNTS:
         args.num_correct = args.num_valid = _abi.Vector(None, 1, 1, _abi.I64, 0)
+    if options.outputs & ARGMAX:
+        args.argmax = _abi.Vector(None, n, 1, _abi.I64, 0)
     if options.grads & GRAD_HIDDEN:
         args.grad_hidden = args.hidden
     if options.grads & GRAD_WEIGHT:
@@ -287,7 +292,7 @@ def bound_words(prepared: Prepared, inputs: Inputs, options: Options) -> Any:
 
 def bind_results(words: Any, outputs: int, results: Results) -> None:
     """The memory of allocate_results."""
-    loss, rows, z_loss, counts = results
+    loss, rows, z_loss, integers = results
     words[WORD["loss"]] = loss.data_ptr()
     if rows is not None:
         address, step = rows.data_ptr(), rows.stride(0) * rows.element_size()
@@ -297,9 +302,13 @@ def bind_results(words: Any, outputs: int, results: Results) -> None:
                 address += step
     if z_loss is not None:
         words[WORD["z_loss"]] = z_loss.data_ptr()
-    if counts is not None:
-        words[WORD["num_correct"]] = counts.data_ptr()
-        words[WORD["num_valid"]] = counts.data_ptr() + 8
+    if integers is not None:
+        address = integers.data_ptr()
+        if outputs & COUNTS:
+            words[WORD["num_correct"]], words[WORD["num_valid"]] = address, address + 8
+            address += 16
+        if outputs & ARGMAX:
+            words[WORD["argmax"]] = address
 
 
 def bind_grads(words: Any, grads: Grads) -> None:

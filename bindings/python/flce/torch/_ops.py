@@ -27,7 +27,7 @@ _OPTIONS = (
     "float scale, float temperature_value, float? normalizer_value, int shift, int method, "
     "int policy, int chunk, int budget, int outputs, int grads"
 )
-_RESULTS = "Tensor loss, Tensor rows, Tensor z_loss, Tensor counts"
+_RESULTS = "Tensor loss, Tensor rows, Tensor z_loss, Tensor integers"
 _GRADS = "Tensor grad_hidden, Tensor grad_weight, Tensor grad_bias"
 NUM_TENSORS = 8
 NUM_INPUTS = NUM_TENSORS + len(Options._fields)

@@ -23,7 +23,7 @@ class LinearCrossEntropyOutput(NamedTuple):
 
     What was not asked for is None. Only `loss` has a gradient. Per-token results have target's
     shape, are float32 (float64 for float64 input), and 0 at ignored tokens. `accuracy` is
-    `num_correct / num_valid`, and 0 where no token is valid.
+    `num_correct / num_valid`, and 0 where no token is valid. `argmax` is int64.
     """
 
     loss: Tensor
@@ -34,25 +34,30 @@ class LinearCrossEntropyOutput(NamedTuple):
     z_loss: Tensor | None = None
     num_correct: Tensor | None = None
     num_valid: Tensor | None = None
+    argmax: Tensor | None = None
 
 
 def _results(problem: Problem, entropy_grad: bool = False) -> tuple[Tensor, ...]:
-    """loss, per-token rows, z-loss part, counts [, entropy] of one operator."""
+    """loss, per-token rows, z-loss part, integers [, entropy] of one operator."""
     if not problem.split:
         return _autograd.run(*problem.tensors, *problem.options)
     return _autograd.forward(*problem.tensors, *problem.options, entropy_grad, problem.into)
 
 
-def _output(results: tuple[Tensor, ...], outputs: int, loss: Tensor) -> LinearCrossEntropyOutput:
-    _, rows, z_loss, counts, *_ = results
+def _output(
+    results: tuple[Tensor, ...], outputs: int, loss: Tensor, shape: torch.Size
+) -> LinearCrossEntropyOutput:
+    _, rows, z_loss, integers, *_ = results
     row = iter(() if rows is None else rows)
     lse, logprob, entropy = (
         next(row) if outputs & bit else None for bit in (_call.LSE, _call.LOGPROB, _call.ENTROPY)
     )
-    correct = valid = accuracy = None
+    correct = valid = accuracy = argmax = None
     if outputs & _call.COUNTS:
-        correct, valid = counts[0], counts[1]
+        correct, valid = integers[0], integers[1]
         accuracy = correct.to(results[0].dtype) / valid.clamp(min=1)
+    if outputs & _call.ARGMAX:
+        argmax = integers[2 * bool(outputs & _call.COUNTS) :].view(shape)
     return LinearCrossEntropyOutput(
         loss,
         lse,
@@ -62,6 +67,7 @@ def _output(results: tuple[Tensor, ...], outputs: int, loss: Tensor) -> LinearCr
         z_loss if outputs & _call.Z_LOSS else None,
         correct,
         valid,
+        argmax,
     )
 
 
@@ -94,6 +100,7 @@ def linear_cross_entropy(
     return_entropy: Literal[False] = ...,
     return_accuracy: Literal[False] = ...,
     return_z_loss: Literal[False] = ...,
+    return_argmax: Literal[False] = ...,
 ) -> Tensor: ...
 
 
@@ -126,6 +133,7 @@ def linear_cross_entropy(
     return_entropy: bool = ...,
     return_accuracy: bool = ...,
     return_z_loss: bool = ...,
+    return_argmax: bool = ...,
 ) -> Tensor | LinearCrossEntropyOutput: ...
 
 
@@ -157,6 +165,7 @@ def linear_cross_entropy(
     return_entropy: bool = False,
     return_accuracy: bool = False,
     return_z_loss: bool = False,
+    return_argmax: bool = False,
 ) -> Tensor | LinearCrossEntropyOutput:
     """Cross-entropy of `F.linear(input, linear_weight, linear_bias)`, without the logits.
 
@@ -191,8 +200,8 @@ def linear_cross_entropy(
         accumulate_into: (V, H) of the weight's dtype or float32. In the backward pass the weight's
             gradient is added to it, and `linear_weight.grad` is left alone (it gets no gradient).
         loss_dtype: of the returned loss; None: float32 (float64 for float64), also for 16 bits.
-        return_lse, return_logprob, return_entropy, return_accuracy, return_z_loss: any of them
-            makes the result a `LinearCrossEntropyOutput`.
+        return_lse, return_logprob, return_entropy, return_accuracy, return_z_loss, return_argmax:
+            any of them makes the result a `LinearCrossEntropyOutput`.
 
     Returns:
         The loss: 0-d, or (...) with "none". Ignored tokens give 0 and gradients of exactly 0.
@@ -211,6 +220,7 @@ def linear_cross_entropy(
         | _call.ENTROPY * bool(return_entropy)
         | _call.COUNTS * bool(return_accuracy)
         | _call.Z_LOSS * bool(return_z_loss)
+        | _call.ARGMAX * bool(return_argmax)
     )
     problem = judge(
         Head(input, linear_weight, target, linear_bias),
@@ -236,7 +246,7 @@ def linear_cross_entropy(
     )
     results = _results(problem)
     loss = results[0] if loss_dtype is None else results[0].to(real_dtype(loss_dtype))
-    return _output(results, outputs, loss) if outputs else loss
+    return _output(results, outputs, loss, target.shape) if outputs else loss
 
 
 def linear_logprob(

@@ -10,9 +10,10 @@ meaning differs, or is not offered, the argument is refused by name. docs/pytorc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .functional import LinearCrossEntropyOutput, linear_cross_entropy, linear_logprob
@@ -51,11 +52,13 @@ def liger_fused_linear_cross_entropy(
     it takes a second pass, for its divisor is the number of tokens. use_token_scaling: each token's
     loss times its own probability, which is taken as a constant. accum_dtype: None or float32; sums
     are in float32 either way (float64 for float64). return_token_accuracy: the share of valid
-    tokens whose largest logit is the target's; not with reduction="none".
+    tokens whose largest logit is the target's; with reduction="none" 1 or 0 for each token.
+    return_predicted_tokens: the class of each token's largest logit, -1 at ignored tokens.
     Returns the loss, or a `CrossEntropyOutput` when one of the return_ arguments is set.
     """
     _check_offered(softcap, accum_dtype)
-    _check_outputs(reduction, return_token_accuracy, return_predicted_tokens)
+    per_token = reduction == "none"
+    asked = _Asked(target, ignore_index, per_token, return_token_accuracy, return_predicted_tokens)
     token_weight = None
     if use_token_scaling:
         token_weight = _target_probability(input, weight, target, bias, ignore_index, softcap)
@@ -71,14 +74,10 @@ def liger_fused_linear_cross_entropy(
         softcap=softcap,
         z_loss=lse_square_scale,
         token_weight=token_weight,
-        return_accuracy=return_token_accuracy,
         return_z_loss=return_z_loss,
+        **asked.options(),
     )
-    if isinstance(result, Tensor):
-        return result
-    return CrossEntropyOutput(
-        loss=result.loss, z_loss=result.z_loss, token_accuracy=result.accuracy
-    )
+    return asked.of(result)
 
 
 def _loss(
@@ -88,6 +87,7 @@ def _loss(
     z_loss: float,
     label_smoothing: float,
     return_accuracy: bool,
+    return_argmax: bool,
     return_z_loss: bool = False,
     **options: Any,
 ) -> Tensor | LinearCrossEntropyOutput:
@@ -101,11 +101,17 @@ def _loss(
             z_loss=z_loss,
             label_smoothing=label_smoothing,
             return_accuracy=return_accuracy,
+            return_argmax=return_argmax,
             return_z_loss=return_z_loss,
             **options,
         )
     rest: Any = linear_cross_entropy(
-        *tensors, weight=weight, label_smoothing=label_smoothing, return_accuracy=True, **options
+        *tensors,
+        weight=weight,
+        label_smoothing=label_smoothing,
+        return_accuracy=True,
+        return_argmax=return_argmax,
+        **options,
     )
     # Where classes have no weight, nothing but the z-loss is left.
     part = linear_cross_entropy(
@@ -115,12 +121,13 @@ def _loss(
         z_loss=z_loss,
         **{**options, "normalizer": rest.num_valid},
     )
-    if not return_accuracy and not return_z_loss:
+    if not (return_accuracy or return_argmax or return_z_loss):
         return rest.loss + part
     return LinearCrossEntropyOutput(
         rest.loss + part,
         accuracy=rest.accuracy if return_accuracy else None,
         z_loss=part.detach() if return_z_loss else None,
+        argmax=rest.argmax,
     )
 
 
@@ -134,17 +141,32 @@ def _check_offered(softcap: float | None, accum_dtype: torch.dtype | None) -> No
         raise ValueError(f"softcap={softcap}: it is larger than 0, or None for no cap")
 
 
-def _check_outputs(reduction: str, token_accuracy: bool, predicted_tokens: bool) -> None:
-    if predicted_tokens:
-        raise ValueError(
-            "return_predicted_tokens=True: the index of the largest logit is not offered by "
-            "flce.torch; return_token_accuracy=True says how many of them are the target"
-        )
-    if token_accuracy and reduction == "none":
-        raise ValueError(
-            "return_token_accuracy=True with reduction='none': the accuracy of each token is not "
-            "offered by flce.torch, that of all valid ones is (reduction='mean' or 'sum')"
-        )
+class _Asked(NamedTuple):
+    """Which results beside the loss, and of which tokens: (valid) targets, shifted."""
+
+    target: Tensor
+    ignore_index: int
+    per_token: bool
+    accuracy: bool
+    predicted: bool
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "return_accuracy": self.accuracy and not self.per_token,
+            "return_argmax": self.predicted or (self.accuracy and self.per_token),
+        }
+
+    def of(self, result: Tensor | LinearCrossEntropyOutput) -> Tensor | CrossEntropyOutput:
+        if isinstance(result, Tensor):
+            return result
+        output = CrossEntropyOutput(result.loss, result.z_loss, result.accuracy)
+        if result.argmax is not None:
+            valid = self.target != self.ignore_index
+            if self.accuracy and self.per_token:
+                output.token_accuracy = ((result.argmax == self.target) & valid).float()
+            if self.predicted:
+                output.predicted_tokens = torch.where(valid, result.argmax, -1)
+        return output
 
 
 def _target_probability(
@@ -251,14 +273,17 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
         )
     reduction = "mean" if num_items_in_batch is None else "sum"
     _check_offered(final_logit_softcapping, kwargs.get("accum_dtype"))
-    _check_outputs(reduction, return_token_accuracy, return_predicted_tokens)
     target = labels if shift_labels is None else shift_labels
     if target is None:
         raise ValueError("labels and shift_labels are both None; one of them is needed")
+    target = target.to(hidden_states.device)
+    shift = 1 if shift_labels is None else 0
+    shifted = F.pad(target, (0, shift), value=ignore_index)[..., shift:]
+    asked = _Asked(shifted, ignore_index, False, return_token_accuracy, return_predicted_tokens)
     result = _loss(
         hidden_states.reshape(*target.shape, hidden_size),  # sequences are those of the labels
         lm_head_weight,
-        target.to(hidden_states.device),
+        target,
         weight=kwargs.get("ce_weight"),
         reduction=reduction,
         ignore_index=ignore_index,
@@ -266,9 +291,12 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
         softcap=final_logit_softcapping,
         z_loss=kwargs.get("lse_square_scale", 0.0),
         normalizer=num_items_in_batch,
-        shift=1 if shift_labels is None else 0,
-        return_accuracy=return_token_accuracy,
+        shift=shift,
+        **asked.options(),
     )
-    if isinstance(result, Tensor):
-        return result
-    return CrossEntropyOutput(loss=result.loss, token_accuracy=result.accuracy)
+    output = asked.of(result)
+    if not isinstance(output, Tensor) and output.predicted_tokens is not None:
+        output.predicted_tokens = (
+            output.predicted_tokens.flatten()
+        )  # as Liger's, which flattens all
+    return output
