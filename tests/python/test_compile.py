@@ -132,6 +132,20 @@ def test_func_grad_inside_the_graph() -> None:
         assert_close(a, b.double(), 1e-6, "gradient")
 
 
+def test_vmap_inside_the_graph() -> None:
+    """Of values. With gradients the compiler says that it cannot vmap a Function."""
+    x, w, y, _ = problem((3, 6))
+    x, w = x.detach(), w.detach()
+
+    def each(x: Tensor, w: Tensor) -> Tensor:
+        return torch.vmap(lambda a, t: linear_cross_entropy(a, w, t))(x, y)
+
+    got = torch.compile(each, fullgraph=True, backend="aot_eager")(x, w)
+    pairs = zip(x.double(), y, strict=True)
+    want = torch.stack([oracle.linear_cross_entropy(a, w.double(), t).loss for a, t in pairs])
+    assert_close(got, want, 2e-6, "loss")
+
+
 def test_evaluation_and_modules() -> None:
     head = FusedLinearHead(nn.Linear(8, 33), label_smoothing=0.1)
     compiled = torch.compile(head, fullgraph=True, backend="aot_eager")

@@ -241,8 +241,8 @@ def _check_buffer(buffer: Tensor, weight: Tensor, name: str) -> None:
     _check_kind("accumulate_into", buffer)
     if _autograd.is_transformed():
         raise _abi.Unsupported(
-            "accumulate_into is given under a transformation of torch.func, whose gradients are its "
-            "results; leave it out"
+            "accumulate_into is given under a transformation of torch.func, whose gradients are "
+            "its results; leave it out"
         )
     if not weight.requires_grad:
         raise _invalid(

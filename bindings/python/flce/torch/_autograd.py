@@ -212,7 +212,7 @@ def _backward_forward(
 
 
 def _called(function: str, operator: Any) -> Any:
-    """All results of an operator, at whatever level of torch.func the caller is."""
+    """All results of an operator, at whatever level of torch.func a Function's rule is called."""
     return lambda *args: (globals()[function].apply if is_transformed() else operator)(*args)
 
 
@@ -258,12 +258,8 @@ for _name, _setup, _backward in (
     ("forward", _setup_forward, _backward_forward),
 ):
     torch.library.register_autograd(f"flce::{_name}", _backward, setup_context=_setup, lib=_ops.lib)
-for _name, _call_of in (
-    ("run", _called("_TransformedRun", _run_op)),
-    ("forward", _called("_TransformedForward", _forward_op)),
-    ("backward", _backward_op),
-):
-    torch.library.register_vmap(f"flce::{_name}", _looped(_call_of), lib=_ops.lib)
+for _name, _operator in (("run", _run_op), ("forward", _forward_op), ("backward", _backward_op)):
+    torch.library.register_vmap(f"flce::{_name}", _looped(_operator), lib=_ops.lib)
 
 is_transformed = torch._C._are_functorch_transforms_active
 
