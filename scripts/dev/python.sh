@@ -3,9 +3,14 @@
 # a virtual environment of its own (build/venv), or with the Python that FLCE_PYTHON names.
 
 test_python() {
-  local wheel='' python=${FLCE_PYTHON:-}
+  local wheel='' packages='' python=${FLCE_PYTHON:-}
   if [[ ${1:-} == --wheel ]]; then wheel=1 && shift; fi
+  if [[ ${1:-} == --packages ]]; then packages=1 && shift; fi
   setup python
+  if [[ $packages ]]; then
+    step "packages for the Python tests" python_packages "$root/build/venv/bin/python"
+    return
+  fi
   step "configure release" configure release
   step "compile release, library and command line" compile_for_python
   if [[ -z $python ]]; then

@@ -12,6 +12,7 @@
 //
 // In place: gradient j of a row stands at j * sizeof(gradient), where logits up to j stood, so a
 // block may write only behind what all slices have read: the exchange of the statistics.
+#include <limits>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -177,7 +178,6 @@ struct Layout {
   int num_clusters = 0;  // that the device holds at once
 };
 
-template <typename Kernel>
 cudaLaunchConfig_t config_of(const Layout& layout, int threads, cudaLaunchAttribute* attribute) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(layout.num_clusters * layout.cluster));
@@ -192,32 +192,20 @@ cudaLaunchConfig_t config_of(const Layout& layout, int threads, cudaLaunchAttrib
   return config;
 }
 
-struct Device {
-  int index = 0;
-  int shared_bytes = 0;  // the most that one block may ask for
-  int num_multiprocessors = 0;
-};
-Device current_card() {
-  Device device;
-  cudaGetDevice(&device.index);
-  cudaDeviceGetAttribute(&device.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                         device.index);
-  cudaDeviceGetAttribute(&device.num_multiprocessors, cudaDevAttrMultiProcessorCount, device.index);
-  return device;
-}
-
 // How many clusters of that size the current device holds at once.
 template <typename Kernel>
-int room_for(Kernel kernel, Layout layout, int threads, const Device& device) {
+int room_for(Kernel kernel, Layout layout, int threads, int device) {
   layout.num_clusters = 1;
   int count = 0;
   if (layout.cluster == 1) {
+    int num_multiprocessors = 0;
+    cudaDeviceGetAttribute(&num_multiprocessors, cudaDevAttrMultiProcessorCount, device);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, threads,
                                                   static_cast<std::size_t>(layout.slice_bytes));
-    return count * device.num_multiprocessors;
+    return count * num_multiprocessors;
   }
   cudaLaunchAttribute attribute = {};
-  const cudaLaunchConfig_t config = config_of<Kernel>(layout, threads, &attribute);
+  const cudaLaunchConfig_t config = config_of(layout, threads, &attribute);
   if (cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
     cudaGetLastError();  // this size is none of this device's
     return 0;
@@ -225,13 +213,14 @@ int room_for(Kernel kernel, Layout layout, int threads, const Device& device) {
   return count;
 }
 
-// The smallest cluster whose slices are at most `slice_bytes`.
+// The smallest cluster whose slices are at most `slice_bytes`, or what a block may have.
 template <typename Kernel>
-Layout lay_out(Kernel kernel, int threads, std::int64_t cols, int slice_bytes,
-               const Device& device) {
+Layout lay_out(Kernel kernel, int threads, std::int64_t cols, int slice_bytes, int device) {
   cudaFuncAttributes code = {};
   cudaFuncGetAttributes(&code, kernel);
-  const int room = device.shared_bytes - static_cast<int>(code.sharedSizeBytes);
+  int room = 0;  // of one block
+  cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  room -= static_cast<int>(code.sharedSizeBytes);
   const int most_bytes = slice_bytes < room ? slice_bytes : room;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room);
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -254,8 +243,9 @@ template <typename Kernel>
 Layout known_layout(Kernel kernel, int threads, std::int64_t cols, int slice_bytes) {
   static std::mutex mutex;
   static std::map<std::tuple<int, const void*, std::int64_t>, Layout> known;
-  const Device device = current_card();
-  const std::tuple key(device.index, reinterpret_cast<const void*>(kernel), cols);
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::tuple key(device, reinterpret_cast<const void*>(kernel), cols);
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
@@ -269,7 +259,7 @@ bool launch(Kernel kernel, const Call& call, const LogitBlock& logits, int slice
   if (layout.cluster == 0) return false;
   if (logits.rows < layout.num_clusters) layout.num_clusters = static_cast<int>(logits.rows);
   cudaLaunchAttribute attribute = {};
-  cudaLaunchConfig_t config = config_of<Kernel>(layout, kThreads, &attribute);
+  cudaLaunchConfig_t config = config_of(layout, kThreads, &attribute);
   config.stream = stream;
   cudaLaunchKernelEx(&config, kernel, call, logits);
   return true;
@@ -279,9 +269,10 @@ template <typename T, bool kFull>
 bool launch_typed(const Call& call, const LogitBlock& logits, cudaStream_t stream) {
   constexpr int kFew = 256;
   constexpr int kMany = 512;  // of a block that is alone
-  return launch<kFew>(resident_rows < T, kFull, kFew, kFull ? 2 : 3 >, call, logits, kSliceBytes,
-                      stream) ||
-         launch<kMany>(resident_rows<T, kFull, kMany, 1>, call, logits, 1 << 30, stream);
+  constexpr int kBlocks = kFull ? 2 : 3;
+  constexpr int kAll = std::numeric_limits<int>::max();
+  return launch<kFew>(resident_rows<T, kFull, kFew, kBlocks>, call, logits, kSliceBytes, stream) ||
+         launch<kMany>(resident_rows<T, kFull, kMany, 1>, call, logits, kAll, stream);
 }
 
 }  // namespace
