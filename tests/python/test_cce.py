@@ -161,6 +161,14 @@ def test_what_is_not_offered_is_refused_by_name(options: dict[str, Any], word: s
         linear_cross_entropy(**problem(), **options)
 
 
+def test_a_module_s_arguments_may_be_changed_later() -> None:
+    tensors = problem()
+    module = LinearCrossEntropy(shift=1)
+    module.reduction, module.softcap = "sum", 1.5
+    got = module(**tensors)
+    torch.testing.assert_close(got, oracle(**tensors, shift=1, reduction="sum", softcap=1.5)[0])
+
+
 def test_all_ignored() -> None:
     tensors = problem()
     tensors["targets"] = torch.full((B, T), -100)

@@ -160,21 +160,35 @@ class LinearCrossEntropy(nn.Module):
         return_lse: bool = False,
     ) -> None:
         super().__init__()
-        self.options: dict[str, Any] = {
-            "ignore_index": ignore_index,
-            "softcap": softcap,
-            "reduction": reduction,
-            "shift": shift,
-            "filter_eps": filter_eps,
-            "accum_e_fp32": accum_e_fp32,
-            "accum_c_fp32": accum_c_fp32,
-            "filter_e_grad": filter_e_grad,
-            "filter_c_grad": filter_c_grad,
-            "impl": impl,
-            "return_lse": return_lse,
-        }
+        self.ignore_index = ignore_index
+        self.softcap = softcap
+        self.reduction = reduction
+        self.shift = shift
+        self.filter_eps = filter_eps
+        self.accum_e_fp32 = accum_e_fp32
+        self.accum_c_fp32 = accum_c_fp32
+        self.filter_e_grad = filter_e_grad
+        self.filter_c_grad = filter_c_grad
+        self.impl = impl
+        self.return_lse = return_lse
 
     def forward(
         self, e: Tensor, c: Tensor, targets: Tensor, bias: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        return linear_cross_entropy(e, c, targets, bias, **self.options)
+        return linear_cross_entropy(
+            e,
+            c,
+            targets,
+            bias,
+            ignore_index=self.ignore_index,
+            softcap=self.softcap,
+            reduction=self.reduction,
+            shift=self.shift,
+            return_lse=self.return_lse,
+            filter_eps=self.filter_eps,
+            accum_e_fp32=self.accum_e_fp32,
+            accum_c_fp32=self.accum_c_fp32,
+            filter_e_grad=self.filter_e_grad,
+            filter_c_grad=self.filter_c_grad,
+            impl=self.impl,
+        )
