@@ -279,7 +279,13 @@ def test_class_weights_go_where_their_module_goes() -> None:
     head.weight.data = w.detach()
     for got in (LinearCrossEntropyLoss(weight=classes).double()(x, w, y), head(x, y)):
         assert_close(got, want.detach(), 1e-12, "loss")
-    assert LinearCrossEntropyLoss(weight=classes).to("meta").class_weight.is_meta
+    # Memory without values is for parameters; in 16 bits the weights stay in float32.
+    head = FusedLinearHead(nn.Linear(H, V, bias=False, device="meta"), weight=classes)
+    head = head.to_empty(device="cpu").bfloat16()
+    assert torch.equal(head.options["weight"], classes)
+    head.weight.data = w.detach().bfloat16()
+    got = head(x.bfloat16(), y)
+    assert torch.equal(got, linear_cross_entropy(x.bfloat16(), w.bfloat16(), y, weight=classes))
     assert repr(LinearCrossEntropyLoss(weight=classes, z_loss=0.1)).endswith(
         f"(weight=(of {V}), z_loss=0.1)"
     )

@@ -32,29 +32,36 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _keep(module: nn.Module, options: dict[str, Any]) -> None:
-    """Class weights become a buffer, which goes where the module goes; it is in no state dict, for
-    it comes with the options."""
-    module.options = dict(_checked(options))
-    is_tensor = isinstance(options.get("weight"), Tensor)
-    module.register_buffer(
-        "class_weight", module.options.pop("weight") if is_tensor else None, persistent=False
-    )
+class _WithOptions(nn.Module):
+    """Keeps keywords of `linear_cross_entropy`. Class weights go where the module goes; they are no
+    buffer, for one that is in no state dict would be left without values by `to_empty`."""
+
+    options: dict[str, Any]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> _WithOptions:
+        super()._apply(fn, recurse)
+        weight = self.options.get("weight")
+        if isinstance(weight, Tensor):
+            self.options["weight"] = _moved(weight, fn)
+        return self
 
 
-def _kept(module: nn.Module) -> dict[str, Any]:
-    of_classes = {} if module.class_weight is None else {"weight": module.class_weight}
-    return {**of_classes, **module.options}  # type: ignore[dict-item]
+def _moved(weight: Tensor, fn: Any) -> Tensor:
+    """To the device that fn moves to, and to a dtype that goes with the one that it makes."""
+    example = fn(weight.new_empty(0))
+    if example.dtype != weight.dtype:
+        weight = weight.to(torch.float64 if example.dtype == torch.float64 else torch.float32)
+    return weight if example.is_meta else weight.to(example.device)
 
 
-def _as_text(module: nn.Module) -> list[str]:
+def _as_text(module: _WithOptions) -> list[str]:
     return [
         f"{name}={f'(of {value.numel()})' if isinstance(value, Tensor) else repr(value)}"
-        for name, value in _kept(module).items()
+        for name, value in module.options.items()
     ]
 
 
-class LinearCrossEntropyLoss(nn.Module):
+class LinearCrossEntropyLoss(_WithOptions):
     """`linear_cross_entropy` with its keywords kept; owns no parameter.
 
     >>> loss = LinearCrossEntropyLoss(label_smoothing=0.1)(hidden, lm_head.weight, target)
@@ -62,7 +69,7 @@ class LinearCrossEntropyLoss(nn.Module):
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        _keep(self, options)
+        self.options = dict(_checked(options))
 
     def forward(
         self,
@@ -73,7 +80,7 @@ class LinearCrossEntropyLoss(nn.Module):
     ) -> Tensor | LinearCrossEntropyOutput:
         """input (..., H), linear_weight (V, H), target (...): as `linear_cross_entropy`."""
         return linear_cross_entropy(
-            input, linear_weight, target, linear_bias=linear_bias, **_kept(self)
+            input, linear_weight, target, linear_bias=linear_bias, **self.options
         )
 
     def extra_repr(self) -> str:
@@ -100,7 +107,7 @@ def _refuse_attachments(linear: nn.Linear) -> None:
         )
 
 
-class FusedLinearHead(nn.Linear):
+class FusedLinearHead(_WithOptions, nn.Linear):
     """An nn.Linear whose forward makes the loss when it is given a target.
 
     Takes over the parameters of `linear` (the same objects: tied weights stay tied, and names in a
@@ -126,8 +133,8 @@ class FusedLinearHead(nn.Linear):
         self.weight = linear.weight
         self.register_parameter("bias", linear.bias)  # also where it is None
         self.training = linear.training
-        before = _kept(linear) if isinstance(linear, FusedLinearHead) else {}
-        _keep(self, {**before, **options})
+        before = linear.options if isinstance(linear, FusedLinearHead) else {}
+        self.options = {**before, **_checked(options)}
 
     def forward(  # type: ignore[override]
         self, hidden: Tensor, target: Tensor | None = None, **options: Any
@@ -146,7 +153,7 @@ class FusedLinearHead(nn.Linear):
             self.weight,
             target,
             linear_bias=self.bias,
-            **{**_kept(self), **_checked(options)},
+            **{**self.options, **_checked(options)},
         )
 
     def _logits(self, hidden: Tensor) -> Tensor:
