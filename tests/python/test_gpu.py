@@ -57,6 +57,23 @@ def test_values(dtype: torch.dtype, reduction: str, options: dict[str, Any]) -> 
         assert_close(ours, theirs, 2 * GRAD_TOLERANCE[dtype], "gradient")
 
 
+@pytest.mark.parametrize("reduction", ("mean", "none"))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_argmax_and_counts(dtype: torch.dtype, reduction: str) -> None:
+    """The class of the largest logit, or of one that rounding cannot tell from it."""
+    x, w, y, _ = on_card((150,), 64, 500, dtype)
+    out = linear_cross_entropy(
+        x, w, y, reduction=reduction, return_argmax=True, return_accuracy=True
+    )
+    logits = oracle.logits(x.detach().double().cpu(), w.detach().double().cpu())
+    best, valid = out.argmax.cpu(), y.cpu() != -100
+    chosen = logits.gather(1, best[:, None])[:, 0]
+    assert_close(chosen[valid], logits.max(1).values[valid], 1e-5, "largest logit")
+    assert not best[~valid].any()
+    assert int(out.num_correct) == int(((best == y.cpu()) & valid).sum())
+    assert int(out.num_valid) == int(valid.sum())
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_linear_logprob(dtype: torch.dtype) -> None:
     x, w, y, bias = on_card((150,), 64, 500, dtype)
