@@ -24,7 +24,7 @@ PUBLIC = "include"
 RULES = {
     "include": (),
     "src/core": (PUBLIC,),
-    "src/math": ("src/core/int_math.hpp",),
+    "src/math": ("include/flce/types.hpp", "src/core/int_math.hpp"),
     "src/backend": (PUBLIC, "src/core"),
     "src/kernels": ("include/flce/types.hpp", "src/math", "src/core/int_math.hpp"),
     "src/cpu": (PUBLIC, "src/core", "src/math", "src/backend"),

@@ -182,7 +182,7 @@ void launch_pack_hidden(const Call& call, const Rows& from, void* to, std::int64
                         std::int64_t first_token, std::int64_t rows, std::int64_t cols,
                         bool by_gradient, cudaStream_t stream) {
   if (rows <= 0) return;
-  visit_dtype(from.dtype, [&](auto type) {
+  visit_real(from.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     pack_hidden<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
         call, from, static_cast<T*>(to), to_stride, first_token, cols, by_gradient);
@@ -192,7 +192,7 @@ void launch_pack_hidden(const Call& call, const Rows& from, void* to, std::int64
 void launch_clear_inactive(const Call& call, const RowsOut& to, std::int64_t first_token,
                            std::int64_t rows, std::int64_t cols, cudaStream_t stream) {
   if (rows <= 0) return;
-  visit_dtype(to.dtype, [&](auto type) {
+  visit_real(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     clear_inactive<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
         call, static_cast<T*>(to.data), to.row_stride, first_token, cols);
@@ -202,7 +202,7 @@ void launch_clear_inactive(const Call& call, const RowsOut& to, std::int64_t fir
 void launch_column_sums(const Call& call, const GradientBlock& gradient, std::int64_t rows,
                         std::int64_t cols, bool is_first, double* acc, cudaStream_t stream) {
   if (cols <= 0) return;
-  visit_dtype(call.dtype, [&](auto type) {
+  visit_real(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     column_sums<T><<<blocks_for(cols, kSumCols), dim3(kSumCols, kSumRows), 0, stream>>>(
         call, static_cast<const T*>(gradient.data), gradient.row_stride, rows, cols, is_first, acc);
@@ -218,7 +218,7 @@ void launch_store_bias(const double* acc, std::int64_t count, const RealsOut& to
 void launch_store_rows(const Rows& from, const RowsOut& to, std::int64_t rows, std::int64_t cols,
                        bool accumulate, cudaStream_t stream) {
   if (rows <= 0) return;
-  visit_dtype(to.dtype, [&](auto type) {
+  visit_real(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     using From = AccOf<T>;
     store_rows<From, T><<<grid_of(rows, cols), kThreads, 0, stream>>>(
@@ -230,7 +230,7 @@ void launch_store_rows(const Rows& from, const RowsOut& to, std::int64_t rows, s
 void launch_zero_rows(const RowsOut& to, std::int64_t rows, std::int64_t cols,
                       cudaStream_t stream) {
   if (rows <= 0 || cols <= 0) return;
-  visit_dtype(to.dtype, [&](auto type) {
+  visit_real(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     zero_rows<T><<<grid_of(rows, cols), kThreads, 0, stream>>>(static_cast<T*>(to.data),
                                                                to.row_stride, rows, cols);
@@ -240,7 +240,7 @@ void launch_zero_rows(const RowsOut& to, std::int64_t rows, std::int64_t cols,
 void launch_scale_rows(const Reals& factor, const RowsOut& to, std::int64_t rows, std::int64_t cols,
                        cudaStream_t stream) {
   if (rows <= 0 || cols <= 0) return;
-  visit_dtype(to.dtype, [&](auto type) {
+  visit_real(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     scale_rows<T><<<grid_of(rows, cols), kThreads, 0, stream>>>(factor, static_cast<T*>(to.data),
                                                                 to.row_stride, rows, cols);
@@ -256,7 +256,7 @@ void launch_scale_vector(const Reals& factor, const RealsOut& to, std::int64_t c
 void launch_random_rows(const RowsOut& to, std::int64_t rows, std::int64_t cols, float size,
                         std::uint64_t seed, cudaStream_t stream) {
   if (rows <= 0 || cols <= 0) return;
-  visit_dtype(to.dtype, [&](auto type) {
+  visit_real(to.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     random_rows<T><<<grid_of(rows, cols), kThreads, 0, stream>>>(
         static_cast<T*>(to.data), to.row_stride, rows, cols, size, seed);
@@ -265,7 +265,7 @@ void launch_random_rows(const RowsOut& to, std::int64_t rows, std::int64_t cols,
 
 void launch_difference(const Rows& got, const Rows& want, std::int64_t rows, std::int64_t cols,
                        double* sums, int blocks, cudaStream_t stream) {
-  visit_dtype(got.dtype, [&](auto got_type) {
+  visit_real(got.dtype, [&](auto got_type) {
     using Got = typename decltype(got_type)::type;
     const auto run = [&](const auto* right) {
       difference<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(

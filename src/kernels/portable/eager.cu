@@ -75,7 +75,7 @@ unsigned stream_blocks(std::int64_t count) { return blocks_for(count, 4 * kThrea
 
 void launch_eager_copy(const Call& call, const void* logits, void* copy, std::int64_t count,
                        cudaStream_t stream) {
-  visit_dtype(call.dtype, [&](auto type) {
+  visit_real(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     convert<T, AccOf<T>><<<stream_blocks(count), kThreads, 0, stream>>>(
         static_cast<const T*>(logits), static_cast<AccOf<T>*>(copy), count);
@@ -84,7 +84,7 @@ void launch_eager_copy(const Call& call, const void* logits, void* copy, std::in
 
 void launch_eager_logprobs(const Call& call, const void* copy, void* logprobs, std::int64_t rows,
                            cudaStream_t stream) {
-  visit_dtype(call.is_f64 ? Dtype::kF64 : Dtype::kF32, [&](auto type) {
+  visit_real(call.is_f64 ? Dtype::kF64 : Dtype::kF32, [&](auto type) {
     using Acc = AccOf<typename decltype(type)::type>;
     eager_logprobs<Acc><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
         static_cast<const Acc*>(copy), static_cast<Acc*>(logprobs), call.vocab);
@@ -93,7 +93,7 @@ void launch_eager_logprobs(const Call& call, const void* copy, void* logprobs, s
 
 void launch_eager_losses(const Call& call, const void* logprobs, std::int64_t first_token,
                          std::int64_t rows, cudaStream_t stream) {
-  visit_dtype(call.is_f64 ? Dtype::kF64 : Dtype::kF32, [&](auto type) {
+  visit_real(call.is_f64 ? Dtype::kF64 : Dtype::kF32, [&](auto type) {
     using Acc = AccOf<typename decltype(type)::type>;
     eager_losses<Acc><<<blocks_for(rows, kThreads), kThreads, 0, stream>>>(
         call, static_cast<const Acc*>(logprobs), first_token, rows);
@@ -102,7 +102,7 @@ void launch_eager_losses(const Call& call, const void* logprobs, std::int64_t fi
 
 void launch_eager_gradient(const Call& call, const void* logprobs, void* gradient,
                            std::int64_t first_token, std::int64_t rows, cudaStream_t stream) {
-  visit_dtype(call.is_f64 ? Dtype::kF64 : Dtype::kF32, [&](auto type) {
+  visit_real(call.is_f64 ? Dtype::kF64 : Dtype::kF32, [&](auto type) {
     using Acc = AccOf<typename decltype(type)::type>;
     eager_gradient<Acc><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
         call, static_cast<const Acc*>(logprobs), static_cast<Acc*>(gradient), first_token);
@@ -111,7 +111,7 @@ void launch_eager_gradient(const Call& call, const void* logprobs, void* gradien
 
 void launch_eager_round(const Call& call, const void* gradient, void* rounded, std::int64_t count,
                         cudaStream_t stream) {
-  visit_dtype(call.dtype, [&](auto type) {
+  visit_real(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     convert<AccOf<T>, T><<<stream_blocks(count), kThreads, 0, stream>>>(
         static_cast<const AccOf<T>*>(gradient), static_cast<T*>(rounded), count);

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void launch_fused_rows(const Call& call, const LogitBlock& logits, cudaStream_t stream) {
   if (logits.rows <= 0 || launch_resident_rows(call, logits, stream)) return;
-  visit_dtype(call.dtype, [&](auto type) {
+  visit_real(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     auto* kernel = streamed_rows<AccOf<T>, T, true>;
     if constexpr (sizeof(T) == 2) {

@@ -279,7 +279,7 @@ bool launch_typed(const Call& call, const LogitBlock& logits, cudaStream_t strea
 
 bool launch_resident_rows(const Call& call, const LogitBlock& logits, cudaStream_t stream) {
   bool served = false;
-  visit_dtype(call.dtype, [&](auto type) {
+  visit_real(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if constexpr (sizeof(AccOf<T>) == 4) {
       if constexpr (sizeof(T) == 2) {

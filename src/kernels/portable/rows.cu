@@ -117,7 +117,7 @@ void launch_row_stats(const Call& call, const LogitBlock& logits, bool is_first,
 void launch_row_gradient(const Call& call, const LogitBlock& logits, const GradientBlock& gradient,
                          cudaStream_t stream) {
   if (logits.rows <= 0) return;
-  visit_dtype(call.dtype, [&](auto type) {
+  visit_real(call.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     auto* kernel = row_gradient<AccOf<T>, T, true>;
     if constexpr (sizeof(T) == 2) {
