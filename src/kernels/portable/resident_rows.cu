@@ -229,7 +229,7 @@ Layout lay_out(Kernel kernel, int threads, std::int64_t cols, int slice_bytes, i
   // Code that the driver made from the PTX of an older architecture has no clusters in it.
   const int most = code.ptxVersion >= 90 ? kMaxCluster : 1;
   for (int size = 1; size <= most; size *= 2) {
-    const std::int64_t bytes = ((cols + size - 1) / size + 7) / 8 * 8 * 4;
+    const std::int64_t bytes = slice_width<std::int64_t>(cols, size) * sizeof(float);
     if (bytes > most_bytes) continue;
     Layout layout{size, static_cast<int>(bytes), 0};
     layout.num_clusters = room_for(kernel, layout, threads, device);

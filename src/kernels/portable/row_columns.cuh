@@ -3,6 +3,8 @@
 // gradients, stores.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/portable/row_math.cuh"
 
 namespace flce::cuda {
@@ -12,29 +14,27 @@ template <typename T>
 struct alignas(kQuad * sizeof(T)) Quad {
   T value[kQuad];
 };
+// Two of them as one word, in one instruction.
+template <typename T>
+__device__ inline unsigned rounded_pair(float low, float high) {
+  unsigned bits;
+  if constexpr (std::is_same_v<T, BF16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  }
+  return bits;
+}
 template <typename T>
 __device__ inline Quad<T> rounded(const AccOf<T> (&g)[kQuad]) {
   Quad<T> to;
+  if constexpr (sizeof(T) == 2) {
+    const uint2 bits = make_uint2(rounded_pair<T>(g[0], g[1]), rounded_pair<T>(g[2], g[3]));
+    memcpy(&to, &bits, sizeof to);
+  } else {
 #pragma unroll
-  for (int i = 0; i < kQuad; ++i) to.value[i] = round_to<T>(g[i]);
-  return to;
-}
-template <>
-__device__ inline Quad<BF16> rounded<BF16>(const float (&g)[kQuad]) {
-  uint2 bits;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
-  Quad<BF16> to;
-  memcpy(&to, &bits, sizeof to);
-  return to;
-}
-template <>
-__device__ inline Quad<F16> rounded<F16>(const float (&g)[kQuad]) {
-  uint2 bits;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.x) : "f"(g[1]), "f"(g[0]));
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits.y) : "f"(g[3]), "f"(g[2]));
-  Quad<F16> to;
-  memcpy(&to, &bits, sizeof to);
+    for (int i = 0; i < kQuad; ++i) to.value[i] = round_to<T>(g[i]);
+  }
   return to;
 }
 

@@ -124,16 +124,21 @@ struct ColumnStats {
     others *= power;
   }
 
+  // `most` is the largest v of some columns that are about to be added.
+  __device__ void raise(Acc most, const LogitMap<Acc, kFull>& map) {
+    if (most > largest) {
+      largest = most;
+      rebase(most * map.factor);
+    }
+  }
+
   // The plain way: columns that are not the target.
   template <int kCount>
   __device__ void add_others(const Acc (&v)[kCount], const LogitMap<Acc, kFull>& map) {
     Acc most = v[0];
 #pragma unroll
     for (int i = 1; i < kCount; ++i) most = larger_of(most, v[i]);
-    if (most > largest) {
-      largest = most;
-      rebase(most * map.factor);
-    }
+    raise(most, map);
     Acc e[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) e[i] = map.power(map.exponent(v[i], reference));
@@ -148,10 +153,7 @@ struct ColumnStats {
     for (int i = 1; i < kQuad; ++i) {  // unrolled: an array of registers has no run-time index
       if (i < count) most = larger_of(most, v[i]);
     }
-    if (most > largest) {
-      largest = most;
-      rebase(most * map.factor);
-    }
+    raise(most, map);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
       if (i >= count) continue;

@@ -34,10 +34,14 @@ struct Slice {
   int end;
   __device__ int width() const { return end - begin; }
 };
+// Of all slices but the last ones.
+template <typename Int>
+__host__ __device__ inline Int slice_width(Int cols, Int cluster_size) {
+  return ((cols + cluster_size - 1) / cluster_size + 7) / 8 * 8;
+}
 __device__ inline Slice slice_of(std::int64_t cols, const RowCluster& cluster) {
   const int all = static_cast<int>(cols);  // V is below 2^31
-  const int size = static_cast<int>(cluster.size());
-  const int width = ((all + size - 1) / size + 7) / 8 * 8;
+  const int width = slice_width(all, static_cast<int>(cluster.size()));
   const int begin = min(all, static_cast<int>(cluster.rank()) * width);
   return {begin, min(all, begin + width)};
 }
