@@ -20,6 +20,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report_cuda  # noqa: E402
 import results  # noqa: E402
+from tables import table  # noqa: E402
 
 OURS = "flce-fused"
 SHARE_TARGET = 0.85  # of the peak of the path in use
@@ -54,11 +55,6 @@ def ms(text):
 
 def megabytes(text):
     return f"{float(text) / 1e6:.1f} MB" if text else "-"
-
-
-def table(header, lines):
-    rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule] + lines)
 
 
 def slope(sizes, times):

@@ -7,12 +7,12 @@ usage: report_cuda.py DIR      the tables of one folder on standard output
 bench/report.py puts them into docs/measured.md. `flce bench --device cuda` writes the columns
 (tools/flce/bench_cuda_report.cpp). Of rows of the same key the last counts.
 """
-import csv
 import glob
 import os
 import sys
 
 import report_torch
+from tables import read_rows, table
 
 COLUMNS = ("device", "date", "shape", "dtype", "method", "route", "chunk", "median_ms", "floor_ms",
            "hard_floor_ms", "ratio", "extra_bytes", "peak_bytes", "predicted_bytes", "err_loss",
@@ -38,19 +38,14 @@ PUBLISHED_BEFORE, PUBLISHED_AFTER, PUBLISHED_SAVING = 36.02, 5.04, 84
 def load(path):
     """Rows with numbers as floats, None where a field is empty; ValueError for other columns."""
     rows = {}
-    with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(f"{path}: no column {', '.join(missing)}")
-        for row in reader:
-            for name in NUMBERS:
-                row[name] = float(row[name]) if row.get(name) else None
-            row["chunk"] = int(row["chunk"])
-            row["num_chunks"] = int(row.get("num_chunks") or 0)
-            key = tuple(row.get(name) for name in KEY)
-            rows.pop(key, None)
-            rows[key] = row
+    for row in read_rows(path, COLUMNS):
+        for name in NUMBERS:
+            row[name] = float(row[name]) if row.get(name) else None
+        row["chunk"] = int(row["chunk"])
+        row["num_chunks"] = int(row.get("num_chunks") or 0)
+        key = tuple(row.get(name) for name in KEY)
+        rows.pop(key, None)
+        rows[key] = row
     return list(rows.values())
 
 
@@ -60,11 +55,6 @@ def load_folder(folder):
         path = os.path.join(folder, name + ".csv")
         found[name] = load(path) if os.path.exists(path) else []
     return found
-
-
-def table(header, lines):
-    rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule] + lines)
 
 
 def shape_text(row):
@@ -331,7 +321,7 @@ def card_section(folder):
         sweep_section(files["sweep"]),
         plot(folder, "time_vs_chunk.svg", "time against the chunk"),
         limits_section(files["limits"]), small_section(files["small"]),
-        report_torch.section(folder, table)]
+        report_torch.section(folder)]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -1,20 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of a head in PyTorch from bench/results/<card>/torch.csv, which bench/torch/head.py
 writes. bench/report_cuda.py puts it beside the card's others."""
-import csv
 import os
+
+from tables import read_rows, table
 
 COLUMNS = ("date", "torch", "what", "tokens", "hidden", "vocab", "dtype", "median_ms", "peak_bytes",
            "inputs_and_gradients_bytes", "plan_bytes")
-
-
-def load(path):
-    with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(f"{path}: no column {', '.join(missing)}")
-        return list(reader)
 
 
 def line(row):
@@ -25,12 +17,12 @@ def line(row):
             f"{peak / 1e9:.2f} GB" if peak else "-", f"{planned / 1e9:.2f} GB" if is_ours else "-"]
 
 
-def section(folder, table):
-    """Text for docs/measured.md, or an empty one; `table` makes a table of a header and lines."""
+def section(folder):
+    """Text for docs/measured.md; empty where there is no such file."""
     path = os.path.join(folder, "torch.csv")
     if not os.path.exists(path):
         return ""
-    rows = load(path)
+    rows = read_rows(path, COLUMNS)
     first = rows[0]
     return (f"Through PyTorch {first['torch']}, {first['date']}: a head of H={first['hidden']}, "
             f"V={first['vocab']} in {first['dtype']}, forward and backward, by "
