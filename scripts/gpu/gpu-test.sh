@@ -198,7 +198,8 @@ run_sanitizers() {
     'test_gpu_rows=*/GpuRows.EveryWidthWithEveryOption/*_bf16')
   if [[ $quick ]]; then long=("${short[@]}"); fi
   run_under memcheck "${long[@]}"
-  run_under initcheck "${short[@]}" "$calls_16bit"
+  # Initcheck does not see what those kernels write.
+  run_under initcheck "${short[@]}" "$calls_f32"
   run_under racecheck "${short[@]}" "$calls_f32" "$clusters"
   run_under synccheck "${short[@]}" "$calls_f32" "$clusters"
   wait
