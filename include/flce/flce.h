@@ -43,9 +43,9 @@ extern "C" {
  * or reordered within one FLCE_ABI_MAJOR. Structs of an older minor version (their struct_size is
  * smaller) work as before: the fields that they lack count as 0.
  * 1.1: CUDA; stream and check_targets, route and allow_tf32, flce_scale_grads_on,
- * flce_cuda_refusal. 1.2: flce_parse_bytes. */
+ * flce_cuda_refusal. 1.2: flce_parse_bytes. 1.3: FLCE_ROUTE_HOPPER. */
 #define FLCE_ABI_MAJOR 1
-#define FLCE_ABI_MINOR 2
+#define FLCE_ABI_MINOR 3
 
 typedef int32_t flce_status;
 enum {
@@ -86,7 +86,8 @@ enum { FLCE_PASS_RUN = 0, FLCE_PASS_FORWARD_BACKWARD = 1 };
 enum { FLCE_UPSTREAM_ONE = 0, FLCE_UPSTREAM_SCALAR = 1, FLCE_UPSTREAM_PER_TOKEN = 2 };
 enum { FLCE_DEVICE_CPU = 0, FLCE_DEVICE_CUDA = 1 };
 enum { FLCE_POLICY_MEASURED = 0, FLCE_POLICY_LIGER = 1 };
-enum { FLCE_ROUTE_AUTO = 0, FLCE_ROUTE_PORTABLE = 1 }; /* how a CUDA card computes */
+/* How a CUDA card computes; see Route in flce/plan.hpp. */
+enum { FLCE_ROUTE_AUTO = 0, FLCE_ROUTE_PORTABLE = 1, FLCE_ROUTE_HOPPER = 2 };
 
 /* Element (i, j) is at data + i*row_stride + j*col_stride, in elements. dtype FLCE_NONE: absent. */
 typedef struct flce_matrix {

@@ -30,8 +30,9 @@ struct DeviceCaps {
 enum class ChunkPolicy : std::int32_t { kMeasured = 0, kLiger };
 
 // How a CUDA card computes. kPortable: products by cuBLASLt and one kernel over the logits between
-// them, on any card from compute capability 8.0 on.
-enum class Route : std::int32_t { kAuto = 0, kPortable };
+// them, on any card from compute capability 8.0 on. kHopper: the odds form on compute capability
+// 9.0: exponentials instead of logits, three products by our own kernels.
+enum class Route : std::int32_t { kAuto = 0, kPortable, kHopper };
 FLCE_API const char* name_of(Route route) noexcept;
 FLCE_API Route route_of(std::string_view name);
 
@@ -93,6 +94,9 @@ struct MethodReport {
   double seconds = 0.0;             // roofline estimate; 0 where the device's figures are unknown
   std::array<char, 320> refusal{};  // empty: serves; else a sentence that names what would work
   bool planned_only = false;        // `run` refuses it: an eager variant with options
+  Route route = Route::kAuto;       // kAuto: the device has no routes
+  // Why it is not the faster route that the card has, where that was left to the planner.
+  std::array<char, 160> route_reason{};
 
   bool refused() const noexcept { return refusal[0] != '\0'; }
   bool operator==(const MethodReport&) const = default;
@@ -108,7 +112,7 @@ struct Plan {
   std::int64_t chunk = 0;  // token rows of a chunk, 1 <= chunk <= max(N, 1)
   std::int64_t slab = 0;   // vocabulary rows that the backward handles at once
   std::int64_t num_chunks = 0;
-  Route route = Route::kAuto;  // kAuto: the device has no routes
+  Route route = Route::kAuto;  // the method's; kAuto: the device has no routes
   std::array<SlotPlace, kNumSlots> slots{};
 
   std::uint64_t input_bytes = 0;      // hidden, weight, target, bias, weights, upstream

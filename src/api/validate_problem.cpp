@@ -142,8 +142,8 @@ void validate_request(const PlanRequest& request, const DeviceCaps& caps, Dtype 
   require(request.policy == ChunkPolicy::kMeasured || request.policy == ChunkPolicy::kLiger,
           "chunk policy number {} is unknown; measured (0) and liger (1) exist",
           static_cast<int>(request.policy));
-  require(request.route == Route::kAuto || request.route == Route::kPortable,
-          "route number {} is unknown; auto (0) and portable (1) exist",
+  require(request.route >= Route::kAuto && request.route <= Route::kHopper,
+          "route number {} is unknown; auto (0), portable (1) and hopper (2) exist",
           static_cast<int>(request.route));
   const bool is_cuda = caps.kind == DeviceKind::kCuda;
   require(is_cuda || request.route == Route::kAuto, ErrorCode::kUnsupported,

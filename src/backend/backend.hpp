@@ -9,6 +9,7 @@
 //   grads     the gradient products, from logits or exponentials that `partial` kept
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,6 +24,14 @@ struct Tiling {
   Method method = Method::kAuto;
   std::int64_t chunk = 1;  // tokens
   std::int64_t slab = 1;   // vocabulary rows of one backward step
+  Route route = Route::kAuto;
+};
+
+// How the device computes a method, and why not by a faster route: empty where there is none, or
+// where the request left no choice that the reason would explain.
+struct RouteChoice {
+  Route route = Route::kAuto;
+  std::array<char, 160> reason{};
 };
 
 // What `partial` leaves in Slot::kKept.
@@ -72,13 +81,17 @@ class Backend {
 
   virtual DeviceKind kind() const = 0;
 
+  // The route of a method; the one that was asked for where it serves. Pure: used by the planner.
+  virtual RouteChoice route(const Problem&, const DeviceCaps&, const PlanRequest&, Method) const {
+    return {};
+  }
   // Books every slot that `run` will look up for this tiling. Pure: used by the planner.
   virtual void book(const Problem& problem, const DeviceCaps& caps, const Tiling& tiling,
                     const Kept& kept, Ledger& ledger) const = 0;
   // The chunk that measured best for this method, and the slab of `recompute`; both before budget
   // and N are considered. Pure.
-  virtual Tiling preferred_tiling(const Problem& problem, const DeviceCaps& caps,
-                                  Method method) const = 0;
+  virtual Tiling preferred_tiling(const Problem& problem, const DeviceCaps& caps, Method method,
+                                  Route route) const = 0;
 
   // Around all verbs of a call: makes the device of the step's memory the current one (and checks
   // that all of the memory is there), and restores it. `begin` returns what `end` takes.

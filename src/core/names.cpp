@@ -16,7 +16,7 @@ constexpr std::array kMethodNames{"auto",      "naive",       "chunked",      "f
                                   "recompute", "naive-eager", "chunked-eager"};
 constexpr std::array kReductionNames{"none", "sum", "mean"};
 constexpr std::array kDeviceNames{"cpu", "cuda"};
-constexpr std::array kRouteNames{"auto", "portable"};
+constexpr std::array kRouteNames{"auto", "portable", "hopper"};
 constexpr std::array kSlotNames{
     "row_state",       "coefficients",    "reduction",     "kept",
     "tile_max",        "tile_stats",      "hidden_packed", "hidden_by_token",

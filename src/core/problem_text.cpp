@@ -20,7 +20,7 @@ constexpr std::string_view kKnownWords =
     "temperature=X|per_token, normalizer=X, shift=K, sequence_length=K, upstream=scalar|per_token, "
     "grad_entropy, grad_weight=f32, accumulate, grad_bias, no_grad_hidden, no_grad_weight, "
     "lse, logprob, entropy, z_loss_part, argmax, num_correct, num_valid, topk=K, split, "
-    "method=M, chunk=C, budget=BYTES, policy=measured|liger, route=auto|portable, tf32";
+    "method=M, chunk=C, budget=BYTES, policy=measured|liger, route=auto|portable|hopper, tf32";
 
 template <typename Number>
 Number parse_number(std::string_view word, std::string_view text) {

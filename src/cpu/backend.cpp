@@ -51,7 +51,8 @@ class CpuBackend final : public Backend {
             Ledger& ledger) const override {
     book_cpu(problem, caps, tiling, kept, ledger);
   }
-  Tiling preferred_tiling(const Problem& problem, const DeviceCaps&, Method method) const override {
+  Tiling preferred_tiling(const Problem& problem, const DeviceCaps&, Method method,
+                          Route) const override {
     return preferred_cpu_tiling(problem, method);
   }
   void prepare(const Step& step) const override { cpu::prepare(step); }

@@ -6,6 +6,7 @@
 
 #include "core/check.hpp"
 #include "core/int_math.hpp"
+#include "core/text.hpp"
 #include "cuda/sizes.hpp"
 #include "kernels/portable/state.hpp"
 
@@ -32,19 +33,27 @@ constexpr std::int64_t kMaxSlab = 32768;
 
 }  // namespace
 
+RouteChoice CudaPlanBackend::route(const Problem&, const DeviceCaps&, const PlanRequest& request,
+                                   Method) const {
+  RouteChoice choice{Route::kPortable};
+  if (request.route == Route::kHopper) write_text(choice.reason, "this build does not have it");
+  return choice;
+}
+
 void CudaPlanBackend::book(const Problem& problem, const DeviceCaps&, const Tiling& tiling,
                            const Kept& kept, Ledger& ledger) const {
   cuda::book(problem, tiling, kept, ledger);
 }
 
-Tiling CudaPlanBackend::preferred_tiling(const Problem& p, const DeviceCaps&, Method method) const {
-  if (method != Method::kRecompute) return {method, kChunkTokens, p.vocab};
+Tiling CudaPlanBackend::preferred_tiling(const Problem& p, const DeviceCaps&, Method method,
+                                         Route route) const {
+  if (method != Method::kRecompute) return {method, kChunkTokens, p.vocab, route};
   const std::int64_t tokens = std::clamp<std::int64_t>(p.tokens, 1, kSlabTokens);
   const std::int64_t wide = size_of(accumulation_dtype(p.dtype));
   const std::int64_t sums = p.tokens * p.hidden * wide + tokens * p.hidden * size_of(p.dtype);
   const std::int64_t room = std::max<std::int64_t>(kSlabBytes - sums, 0);
   const std::int64_t rows = room / (wide * tokens) / kTileRows * kTileRows;
-  return {method, kSlabTokens, std::clamp(rows, kMinSlab, kMaxSlab)};
+  return {method, kSlabTokens, std::clamp(rows, kMinSlab, kMaxSlab), route};
 }
 
 // cuBLASLt's own workspace, which eager code has beside its tensors.

@@ -10,10 +10,12 @@ namespace flce {
 class CudaPlanBackend : public Backend {
  public:
   DeviceKind kind() const override { return DeviceKind::kCuda; }
+  RouteChoice route(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request,
+                    Method method) const override;
   void book(const Problem& problem, const DeviceCaps& caps, const Tiling& tiling, const Kept& kept,
             Ledger& ledger) const override;
-  Tiling preferred_tiling(const Problem& problem, const DeviceCaps& caps,
-                          Method method) const override;
+  Tiling preferred_tiling(const Problem& problem, const DeviceCaps& caps, Method method,
+                          Route route) const override;
   std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
                                     std::int64_t chunk) const override;
   std::uint64_t eager_state_bytes(const Problem& problem) const override;

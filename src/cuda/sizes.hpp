@@ -61,6 +61,8 @@ std::uint64_t gemm_scratch_bytes(const Problem& problem, std::int64_t rows);
 
 void book(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
 
-inline Tiling tiling_of(const Plan& plan) { return {plan.method, plan.chunk, plan.slab}; }
+inline Tiling tiling_of(const Plan& plan) {
+  return {plan.method, plan.chunk, plan.slab, plan.route};
+}
 
 }  // namespace flce::cuda

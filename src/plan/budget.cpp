@@ -30,10 +30,11 @@ Method cut_like(Method method) {
 }
 
 // Before any limit is considered.
-Tiling wanted_tiling(const Scope& scope, const MethodInfo& method) {
+Tiling wanted_tiling(const Scope& scope, const MethodInfo& method, Route route) {
   const Problem& p = scope.problem;
-  Tiling tiling = scope.backend.preferred_tiling(p, scope.caps, cut_like(method.method));
+  Tiling tiling = scope.backend.preferred_tiling(p, scope.caps, cut_like(method.method), route);
   tiling.method = method.method;
+  tiling.route = route;
   tiling.slab = method.method == Method::kRecompute ? clamped(tiling.slab, p.vocab)
                                                     : std::max<std::int64_t>(p.vocab, 1);
   if (!has_chunks(method.method)) {
@@ -100,8 +101,8 @@ Limits limits_of(std::uint64_t io_bytes, const DeviceCaps& caps, const PlanReque
   return limits;
 }
 
-Choice choose_tiling(const Scope& scope, const MethodInfo& method) {
-  const Tiling wanted = wanted_tiling(scope, method);
+Choice choose_tiling(const Scope& scope, const MethodInfo& method, Route route) {
+  const Tiling wanted = wanted_tiling(scope, method, route);
   const std::int64_t tokens = std::max<std::int64_t>(scope.problem.tokens, 1);
   // What is planned only for comparison is not squeezed into a limit.
   const bool is_answer = !method.is_eager || scope.request.method == method.method;

@@ -30,7 +30,7 @@ struct Choice {
   bool fits = false;
   Booking booking;  // the chosen one; if nothing fits, the one that needs least
 };
-Choice choose_tiling(const Scope& scope, const MethodInfo& method);
+Choice choose_tiling(const Scope& scope, const MethodInfo& method, Route route);
 
 // False for the methods that take all tokens at once and ignore the chunk option.
 bool has_chunks(Method method);

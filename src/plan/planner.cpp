@@ -55,6 +55,14 @@ void refuse_for_device(const Scope& scope, std::array<char, 320>& text) {
   }
 }
 
+// An asked-for route that does not serve. The bytes of the method stay, for comparison.
+void refuse_for_route(const Scope& scope, const RouteChoice& route, MethodReport& report) {
+  const Route asked = scope.request.route;
+  if (asked == Route::kAuto || asked == route.route) return;
+  write_text(report.refusal, "route {} does not serve it: {}; route {} does", name_of(asked),
+             route.reason.data(), name_of(route.route));
+}
+
 Evaluation evaluate(const Scope& scope, const MethodInfo& method, std::uint64_t io_bytes) {
   Evaluation result;
   MethodReport& report = result.report;
@@ -66,7 +74,11 @@ Evaluation evaluate(const Scope& scope, const MethodInfo& method, std::uint64_t 
   if (!report.refused() && method.refusal != nullptr) method.refusal(scope.problem, report.refusal);
   if (report.refused()) return result;
 
-  const Choice choice = choose_tiling(scope, method);
+  const RouteChoice route =
+      scope.backend.route(scope.problem, scope.caps, scope.request, method.method);
+  report.route = route.route;
+  if (scope.request.route == Route::kAuto) report.route_reason = route.reason;
+  const Choice choice = choose_tiling(scope, method, route.route);
   const Booking& booking = choice.booking;
   report.chunk = booking.tiling.chunk;
   report.num_chunks = Pieces(scope.problem.tokens, report.chunk).count();
@@ -77,6 +89,8 @@ Evaluation evaluate(const Scope& scope, const MethodInfo& method, std::uint64_t 
   report.seconds = estimate_seconds(scope.problem, scope.caps, booking.tiling, report.gemms,
                                     scope.request.allow_tf32);
   result.booking = booking;
+  refuse_for_route(scope, route, report);
+  if (report.refused()) return result;
   result.answer = choice.fits ? Answer::kServes : Answer::kTooBig;
   if (!choice.fits) write_too_big(scope, report);
   return result;
@@ -87,6 +101,7 @@ void adopt(Plan& plan, const Evaluation& chosen) {
   plan.chunk = chosen.report.chunk;
   plan.slab = chosen.booking.tiling.slab;
   plan.num_chunks = chosen.report.num_chunks;
+  plan.route = chosen.report.route;
   plan.slots = chosen.booking.slots;
   plan.workspace_bytes = chosen.report.workspace_bytes;
   plan.saved_bytes = chosen.report.saved_bytes;

@@ -68,7 +68,7 @@ DeviceCaps device_to_run_on(std::string_view text) {
 }
 
 void add_route_options(CLI::App& app, RouteChoice& choice) {
-  app.add_option("--route", choice.route, "how a CUDA card computes: auto or portable")
+  app.add_option("--route", choice.route, "how a CUDA card computes: auto, portable or hopper")
       ->type_name("ROUTE")
       ->capture_default_str();
   app.add_flag("--tf32", choice.allow_tf32,

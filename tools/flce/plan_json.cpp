@@ -113,7 +113,8 @@ std::string plan_as_json(const PlanAnswer& a) {
   json["device"] = device_json(q);
   const bool has_route = a.report.route != Route::kAuto;
   json["route"] = has_route ? Json(name_of(a.report.route)) : Json(nullptr);
-  json["products"] = has_route ? Json(describe_products(a.report)) : Json(nullptr);
+  const std::string products = describe_products(a.report);
+  json["products"] = products.empty() ? Json(nullptr) : Json(products);
   json["tf32"] = q.request.allow_tf32;
   json["tokens"] = p.tokens;
   json["hidden"] = p.hidden;

@@ -39,7 +39,7 @@ constexpr const char* kFooter =
     "  flce verify problems.txt --data confident     # a problem a line, # begins a comment\n"
     "  flce verify n37_h64_v129 f32 tf32 method=fused --device cuda\n"
     "--device auto takes the first CUDA card, where there is none the CPU. On a card the words\n"
-    "route=portable and tf32 of a problem text say how it computes.\n"
+    "route=portable|hopper and tf32 of a problem text say how it computes.\n"
     "Exit code: 0 all within the limits, 1 a miss (or no method serves), 2 wrong usage.";
 
 struct VerifyOptions {

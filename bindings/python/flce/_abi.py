@@ -27,7 +27,7 @@ METHODS = {
 }
 REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
 POLICIES = {"measured": 0, "liger": 1}
-ROUTES = {"auto": 0, "portable": 1}
+ROUTES = {"auto": 0, "portable": 1, "hopper": 2}
 DEVICES = {"cpu": 0, "cuda": 1}
 PASS_RUN, PASS_FORWARD_BACKWARD = 0, 1
 
@@ -192,7 +192,7 @@ _ERRORS: dict[int, type[Error]] = {
 }
 
 # The newest function that is called here came with this minor version.
-_ABI_MAJOR, _ABI_MINOR = 1, 2
+_ABI_MAJOR, _ABI_MINOR = 1, 3
 _FILE = "libflce.so.0"
 _HERE = Path(__file__).resolve().parent
 
