@@ -68,6 +68,8 @@ enum class Slot : std::int32_t {
   kTopk,            // candidates of the top-k
   kThreadScratch,   // tiles of the worker threads
   kGemmScratch,     // CUDA: what cuBLASLt may use
+  kTokenRows,       // route hopper: numbers of a chunk's tokens (offsets, scales)
+  kTargetSums,      // route hopper: sums of the target's terms, added to grad_weight
   kNumSlots,
 };
 inline constexpr int kNumSlots = static_cast<int>(Slot::kNumSlots);

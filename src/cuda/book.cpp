@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "core/int_math.hpp"
+#include "cuda/odds_sizes.hpp"
 #include "cuda/sizes.hpp"
 #include "kernels/portable/state.hpp"
 
@@ -60,26 +61,9 @@ std::uint64_t gemm_scratch_bytes(const Problem& p, std::int64_t rows) {
          kGemmScratchAlignment;
 }
 
-namespace {
-
-// Slots of whole 256 bytes all begin on such a multiple: what else is booked does not change how a
-// product's operands are aligned, and so which of cuBLASLt's kernels takes it.
-class Book {
- public:
-  explicit Book(Ledger& ledger) : ledger_(ledger) {}
-  void book(Slot slot, std::uint64_t bytes, Lifetime lifetime = kAlways) {
-    ledger_.book(slot, round_up_bytes(bytes, kSlotBytes), lifetime);
-  }
-  void save(Slot slot, std::uint64_t bytes) {
-    ledger_.save(slot, round_up_bytes(bytes, kSlotBytes));
-  }
-
- private:
-  static constexpr std::uint64_t kSlotBytes = 256;
-  Ledger& ledger_;
-};
-
-void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Book& ledger) {
+void book_tokens(const Problem& p, const Tiling& tiling, Book& ledger) {
+  const std::int64_t acc_size = size_of(accumulation_dtype(p.dtype));
+  const std::int64_t chunk = std::max<std::int64_t>(std::min(tiling.chunk, p.tokens), 1);
   // Fused has nothing left to save: its gradients are made in the forward call.
   const std::uint64_t state = bytes_of(std::max<std::int64_t>(p.tokens, 1), 1, sizeof(TokenState));
   if (tiling.method == Method::kFused) {
@@ -92,12 +76,14 @@ void book_tokens(const Problem& p, const Tiling& tiling, const Sizes& s, Book& l
     ledger.book(Slot::kCoefficients,
                 saturating_add(bytes_of(p.tokens, 1, sizeof(TokenGradient)), kGradientScaleBytes));
   }
-  if (p.has_bias()) ledger.book(Slot::kBias, bytes_of(p.vocab, 1, s.acc_size));
-  if (p.has_class_weight()) ledger.book(Slot::kClassWeight, bytes_of(p.vocab, 1, s.acc_size));
+  if (p.has_bias()) ledger.book(Slot::kBias, bytes_of(p.vocab, 1, acc_size));
+  if (p.has_class_weight()) ledger.book(Slot::kClassWeight, bytes_of(p.vocab, 1, acc_size));
   ledger.book(Slot::kTopk,
-              bytes_of(s.chunk, saturating_mul(p.wants.topk, 2), sizeof(TopkCandidate)),
+              bytes_of(chunk, saturating_mul(p.wants.topk, 2), sizeof(TopkCandidate)),
               {Stage::kPartial, Stage::kCombine});
 }
+
+namespace {
 
 void book_logits(const Problem& p, const Kept& kept, const Sizes& s, Book& ledger) {
   const std::uint64_t logits = bytes_of(s.kept_rows, s.kept_cols, s.acc_size);
@@ -126,9 +112,10 @@ void book_gradients(const Problem& p, const Sizes& s, Book& ledger) {
 }  // namespace
 
 void book(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger& to) {
+  if (tiling.route == Route::kHopper) return book_odds(p, tiling, kept, to);
   const Sizes s = sizes_of(p, tiling, kept);
   Book ledger(to);
-  book_tokens(p, tiling, s, ledger);
+  book_tokens(p, tiling, ledger);
   if (p.tokens > 0) book_logits(p, kept, s, ledger);  // no token, no product
   if (p.wants.any_gradient()) book_gradients(p, s, ledger);
 }

@@ -59,6 +59,26 @@ Sizes sizes_of(const Problem& problem, const Tiling& tiling, const Kept& kept);
 // cuBLASLt's workspace for products of `rows` tokens.
 std::uint64_t gemm_scratch_bytes(const Problem& problem, std::int64_t rows);
 
+// Slots of whole 256 bytes all begin on such a multiple: what else is booked does not change how a
+// product's operands are aligned, and so which of cuBLASLt's kernels takes it.
+class Book {
+ public:
+  explicit Book(Ledger& ledger) : ledger_(ledger) {}
+  void book(Slot slot, std::uint64_t bytes, Lifetime lifetime = kAlways) {
+    ledger_.book(slot, round_up_bytes(bytes, kSlotBytes), lifetime);
+  }
+  void save(Slot slot, std::uint64_t bytes) {
+    ledger_.save(slot, round_up_bytes(bytes, kSlotBytes));
+  }
+
+ private:
+  static constexpr std::uint64_t kSlotBytes = 256;
+  Ledger& ledger_;
+};
+
+// What every route keeps of tokens, and the small vectors.
+void book_tokens(const Problem& problem, const Tiling& tiling, Book& ledger);
+
 void book(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
 
 inline Tiling tiling_of(const Plan& plan) {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each method books by route hopper. Pure: the planner calls it many times.
+//   fused      C*V exponentials in bf16, C*H scaled hidden states in bf16, sums of target terms (at
+//              most C*H in f32), lower halves of grad_weight (V*H*2) if it is summed over chunks
+//   recompute  C*slab exponentials, the same for a slab, N*H sums in f32
+//   the loss   the statistics of tiles, 8 bytes for 192 logits
+#include <algorithm>
+
+#include "core/int_math.hpp"
+#include "cuda/odds_sizes.hpp"
+#include "cuda/sizes.hpp"
+#include "kernels/portable/state.hpp"
+
+namespace flce::cuda {
+
+OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
+  const bool is_recompute = tiling.method == Method::kRecompute;
+  OddsSizes s;
+  s.chunk = std::max<std::int64_t>(std::min(tiling.chunk, p.tokens), 1);
+  s.num_chunks = std::max<std::int64_t>(ceil_div(p.tokens, s.chunk), 1);
+  s.slab = is_recompute ? std::min(tiling.slab, p.vocab) : p.vocab;
+  s.e_cols = kept.what == Keep::kNothing ? 0 : round_up(s.slab, kLineBytes / 2);
+  s.part_stride = round_up(s.chunk, 32);
+  s.num_tiles = ceil_div(p.vocab, kPartCols);
+  s.sample_cols = std::min(p.vocab, kSampleCols);
+  s.sum_rows = p.wants.grad_weight ? std::min(s.chunk, s.slab) : 0;
+  s.sums_grad_hidden = p.wants.grad_hidden && s.slab < p.vocab;
+  s.has_f32_weight = grad_weight_dtype_of(p) == Dtype::kF32;
+  s.splits_grad_weight = p.wants.grad_weight && s.num_chunks > 1 && !s.has_f32_weight;
+  return s;
+}
+
+void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger& to) {
+  const OddsSizes s = odds_sizes_of(p, tiling, kept);
+  Book ledger(to);
+  book_tokens(p, tiling, ledger);
+  const Lifetime before_gradients{Stage::kPartial, Stage::kCombine};
+  const bool is_recompute = tiling.method == Method::kRecompute;
+  ledger.book(Slot::kTokenRows, bytes_of(s.part_stride, 6, 4));
+  ledger.book(
+      Slot::kTileStats,
+      std::max(bytes_of(s.part_stride, s.num_tiles, 8), bytes_of(s.chunk, s.sample_cols, 4)),
+      before_gradients);
+  // Only the sample's product, unless cuBLASLt makes sums in f32.
+  const bool scratch_stays = s.sums_grad_hidden || s.has_f32_weight;
+  ledger.book(Slot::kGemmScratch, gemm_scratch_bytes(p, s.chunk),
+              scratch_stays ? kAlways : before_gradients);
+  ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, p.hidden, 2));
+  if (!p.wants.any_gradient()) return;
+  ledger.book(Slot::kKept, bytes_of(s.chunk, s.e_cols, 2));
+  if (s.sums_grad_hidden) ledger.book(Slot::kGradHiddenAcc, bytes_of(p.tokens, p.hidden, 4));
+  if (!p.wants.grad_weight) return;
+  // A backward pass by slabs has no stages of its own to share with.
+  const Lifetime gradients =
+      is_recompute ? kAlways : Lifetime{Stage::kGradWeight, Stage::kGradWeight};
+  ledger.book(Slot::kTargetSums,
+              saturating_add(bytes_of(s.sum_rows, p.hidden, 4), bytes_of(s.slab, 1, 4)), gradients);
+  if (s.splits_grad_weight) ledger.book(Slot::kGradWeightAcc, bytes_of(s.slab, p.hidden, 2));
+}
+
+// Exponentials take 2 bytes for each token, sums of target terms 4 for each hidden state.
+std::int64_t odds_slab(const Problem& p, std::int64_t tokens, std::int64_t room_bytes) {
+  return room_bytes / (2 * tokens + 4 * p.hidden);
+}
+
+}  // namespace flce::cuda

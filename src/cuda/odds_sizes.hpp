@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes of a step by route hopper (docs/kernels/hopper.md), from the problem and its tiling
+// alone: used by the booking (book_odds.cpp) and by the verbs (run/odds.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "backend/backend.hpp"
+
+namespace flce::cuda {
+
+// Columns of a tile of the first product; kernels/hopper/tiles.hpp has the same number.
+inline constexpr std::int64_t kPartCols = 192;
+// Vocabulary rows that a token's offset is guessed from.
+inline constexpr std::int64_t kSampleCols = 256;
+
+struct OddsSizes {
+  std::int64_t chunk = 1;
+  std::int64_t num_chunks = 1;
+  std::int64_t slab = 1;            // columns of E that are held at once
+  std::int64_t e_cols = 0;          // of a row of E, to whole lines; 0: E is not kept
+  std::int64_t part_stride = 0;     // tokens, to whole lines
+  std::int64_t num_tiles = 0;       // of a row of the whole vocabulary
+  std::int64_t sample_cols = 0;     // of the logits that offsets are guessed from
+  std::int64_t sum_rows = 0;        // sums of target terms
+  bool sums_grad_hidden = false;    // in f32, over slabs
+  bool splits_grad_weight = false;  // its sum over chunks, bf16: lower halves in the workspace
+  bool has_f32_weight = false;
+};
+
+OddsSizes odds_sizes_of(const Problem& problem, const Tiling& tiling, const Kept& kept);
+
+void book_odds(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
+
+// The slab of `recompute` for a chunk of that many tokens.
+std::int64_t odds_slab(const Problem& problem, std::int64_t tokens, std::int64_t room_bytes);
+
+}  // namespace flce::cuda

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which products and kernels, in which order (docs/kernels/hopper.md).
+#include "cuda/run/odds.hpp"
+
+#include <algorithm>
+
+#include "core/check.hpp"
+#include "cuda/odds_sizes.hpp"
+#include "cuda/run/current.hpp"
+#include "cuda/run/memory.hpp"
+#include "kernels/hopper/kernels.hpp"
+
+namespace flce::cuda::odds {
+namespace {
+
+using namespace hopper;
+
+int int_of(std::int64_t n) { return static_cast<int>(n); }
+
+int num_sms() {
+  int count = 0;
+  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current_device()),
+             "asking for the number of multiprocessors");
+  return count;
+}
+
+constexpr std::int64_t kAlignmentBytes = 16;
+
+bool is_reachable(const MatrixView& view) {
+  const std::int64_t size = size_of(view.dtype);
+  return reinterpret_cast<std::uintptr_t>(view.data) % kAlignmentBytes == 0 &&
+         (view.rows <= 1 || view.row_stride * size % kAlignmentBytes == 0);
+}
+
+// A call by this route: the memory of a chunk under the names of its kernels.
+class Odds {
+ public:
+  explicit Odds(const Step& step)
+      : memory_(step),
+        sizes_(odds_sizes_of(step.problem(), tiling_of(*step.plan), step.kept)),
+        num_sms_(num_sms()) {}
+
+  const Memory& memory() const { return memory_; }
+  const OddsSizes& sizes() const { return sizes_; }
+  const Problem& problem() const { return memory_.problem(); }
+  const Call& call() const { return memory_.call(); }
+  cudaStream_t stream() const { return memory_.stream(); }
+  int num_sms() const { return num_sms_; }
+
+  Chunk chunk(Range tokens) const {
+    auto* const numbers = reinterpret_cast<float*>(memory_.at(Slot::kTokenRows));
+    const std::int64_t stride = sizes_.part_stride;
+    Chunk c;
+    c.first = tokens.begin;
+    c.rows = int_of(tokens.size());
+    c.hidden = int_of(problem().hidden);
+    c.tokens = {numbers, numbers + stride, reinterpret_cast<int*>(numbers + 2 * stride),
+                numbers + 3 * stride, numbers + 4 * stride};
+    return c;
+  }
+  int* groups() const {
+    auto* const numbers = reinterpret_cast<int*>(memory_.at(Slot::kTokenRows));
+    return numbers + 5 * sizes_.part_stride;
+  }
+  TilePart* parts() const { return reinterpret_cast<TilePart*>(memory_.at(Slot::kTileStats)); }
+  float* sample() const { return reinterpret_cast<float*>(memory_.at(Slot::kTileStats)); }
+  std::byte* packed() const { return memory_.at(Slot::kHiddenPacked); }
+  std::byte* e() const { return sizes_.e_cols > 0 ? memory_.at(Slot::kKept) : nullptr; }
+  Matrix e_matrix() const { return {e(), sizes_.e_cols}; }
+  float* target_sums() const { return reinterpret_cast<float*>(memory_.at(Slot::kTargetSums)); }
+  int* sum_of() const {
+    return reinterpret_cast<int*>(target_sums() + sizes_.sum_rows * problem().hidden);
+  }
+  const float* alpha() const { return &call().gradient_scale->alpha; }
+
+  const MatrixView& hidden() const { return memory_.step().inputs->hidden; }
+  Rows hidden_rows() const { return {hidden().data, hidden().row_stride, hidden().dtype}; }
+  Matrix weight(std::int64_t first) const {
+    const MatrixView& w = memory_.step().inputs->weight;
+    return {row_of(w, first), w.rows > 1 ? w.row_stride : problem().hidden};
+  }
+  // Where the first product reads the chunk's hidden rows: as they lie, or packed if they lie so
+  // that it cannot. The scaled ones take that place later.
+  bool packs_hidden() const { return !is_reachable(hidden()); }
+  Matrix x(Range tokens) const {
+    const std::int64_t stride = hidden().rows > 1 ? hidden().row_stride : problem().hidden;
+    if (!packs_hidden()) return {row_of(hidden(), tokens.begin), stride};
+    launch_pack_hidden(call(), hidden_rows(), packed(), problem().hidden, tokens.begin,
+                       tokens.size(), problem().hidden, false, stream());
+    return {packed(), problem().hidden};
+  }
+
+ private:
+  Memory memory_;
+  OddsSizes sizes_;
+  int num_sms_;
+};
+
+Gemm gemm_of(const Odds& odds, Product product) {
+  Gemm g;
+  g.product = product;
+  g.in = Dtype::kBF16;
+  g.out = Dtype::kF32;
+  g.scratch = odds.memory().scratch();
+  g.scratch_bytes = odds.memory().scratch_bytes();
+  return g;
+}
+
+// Logits of some rows of the vocabulary, evenly spread.
+void multiply_sample(const Odds& odds, const Matrix& x, Range tokens) {
+  constexpr std::int64_t kMostStride = (std::int64_t{1} << 31) - 1;
+  const Matrix w = odds.weight(0);
+  const std::int64_t step = std::max<std::int64_t>(
+      std::min(odds.problem().vocab / odds.sizes().sample_cols, kMostStride / w.row_stride), 1);
+  Gemm g = gemm_of(odds, Product::kPlain);
+  g.m = tokens.size();
+  g.n = odds.sizes().sample_cols;
+  g.k = odds.problem().hidden;
+  g.a = {x.data, x.row_stride, false};
+  g.b = {w.data, step * w.row_stride, true};
+  g.d = odds.sample();
+  g.d_row_stride = g.n;
+  run_gemm(g, odds.stream());
+}
+
+// Rows [first, first + rows) of a chunk's first product.
+void multiply(const Odds& odds, Exponentials e, std::int64_t first, std::int64_t rows,
+              const int* run_if) {
+  const auto at = [&](auto* data) { return data == nullptr ? nullptr : data + first; };
+  e.x.data = static_cast<const std::byte*>(e.x.data) + first * e.x.row_stride * 2;
+  if (e.e != nullptr) e.e = static_cast<std::byte*>(e.e) + first * e.e_row_stride * 2;
+  e.tokens = {at(e.tokens.factor), at(e.tokens.offset), at(e.tokens.target), nullptr, nullptr};
+  e.parts = at(e.parts);
+  e.rows = int_of(rows);
+  e.run_if = run_if;
+  const auto launch = e.e != nullptr ? launch_exponentials : launch_statistics;
+  check_cuda(launch(e, odds.num_sms(), odds.stream()), "the product of exponentials");
+}
+
+Exponentials exponentials_of(const Odds& odds, const Matrix& x, const Chunk& chunk, Range vocab,
+                             bool keep) {
+  Exponentials e;
+  e.x = x;
+  e.w = odds.weight(vocab.begin);
+  e.e = keep ? odds.e() : nullptr;
+  e.e_row_stride = odds.sizes().e_cols;
+  e.cols = int_of(vocab.size());
+  e.hidden = chunk.hidden;
+  e.first_col = int_of(vocab.begin);
+  e.tokens = chunk.tokens;
+  return e;
+}
+
+// Offsets, exponentials (kept or not) and statistics. Rows whose offset was too far off get another
+// one, and their groups a second product, which does nothing as a rule.
+void make_statistics(const Odds& odds, Range tokens, bool keep) {
+  const Chunk chunk = odds.chunk(tokens);
+  const Matrix x = odds.x(tokens);
+  multiply_sample(odds, x, tokens);
+  launch_offsets(odds.call(), chunk, odds.hidden_rows(), odds.weight(0), odds.sample(),
+                 int_of(odds.sizes().sample_cols), odds.stream());
+  Exponentials e = exponentials_of(odds, x, chunk, {0, odds.problem().vocab}, keep);
+  e.parts = odds.parts();
+  e.part_stride = odds.sizes().part_stride;
+  const Pieces groups(tokens.size(), kGroupRows);
+  check_cuda(cudaMemsetAsync(odds.groups(), 0, static_cast<std::size_t>(groups.count()) * 4,
+                             odds.stream()),
+             "clearing flags");
+  multiply(odds, e, 0, tokens.size(), nullptr);
+  const auto finish = [&](bool is_last) {
+    launch_finish_rows(odds.call(), chunk, odds.parts(), int_of(odds.sizes().num_tiles),
+                       e.part_stride, odds.groups(), is_last, odds.stream());
+  };
+  finish(false);
+  for (std::int64_t i = 0; i < groups.count(); ++i) {
+    multiply(odds, e, groups[i].begin, groups[i].size(), odds.groups() + i);
+  }
+  finish(true);
+}
+
+// What the gradients' products read beside the exponentials of `cols` columns.
+void scale_rows(const Odds& odds, Range tokens, bool scales_hidden) {
+  const bool wants_xs = odds.problem().wants.grad_weight && scales_hidden;
+  launch_scaled_rows(odds.call(), odds.chunk(tokens), odds.hidden_rows(),
+                     wants_xs ? odds.packed() : nullptr, odds.problem().hidden, odds.stream());
+}
+
+void clear_rows(const Odds& odds, Range tokens, Range vocab) {
+  launch_clear_rows(odds.call(), odds.chunk(tokens), odds.e(), odds.sizes().e_cols,
+                    int_of(vocab.size()), odds.stream());
+}
+
+WeightTurn weight_turn(bool accumulate, Turn turn) {
+  if (turn.first && turn.last) return accumulate ? WeightTurn::kAdd : WeightTurn::kWrite;
+  if (turn.first) return accumulate ? WeightTurn::kFirstAdding : WeightTurn::kFirst;
+  return turn.last ? WeightTurn::kLast : WeightTurn::kMiddle;
+}
+
+void multiply_f32_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+  const MatrixView& out = odds.memory().step().outputs->grad_weight;
+  Gemm g = gemm_of(odds, Product::kGradWeightAcc);
+  g.m = vocab.size();
+  g.n = odds.problem().hidden;
+  g.k = tokens.size();
+  g.a = {odds.e(), odds.sizes().e_cols, true};
+  g.b = {odds.packed(), odds.problem().hidden, false};
+  g.d = row_of(out, vocab.begin);
+  g.d_row_stride = out.rows > 1 ? out.row_stride : g.n;
+  g.accumulate = odds.problem().accumulate_grad_weight || !turn.first;
+  g.device_alpha = odds.alpha();
+  g.device_beta = odds.call().gradient_scale->beta;
+  run_gemm(g, odds.stream());
+  launch_add_target_sums(odds.sum_of(), odds.target_sums(), odds.alpha(), int_of(g.m), int_of(g.n),
+                         {g.d, g.d_row_stride, out.dtype}, odds.stream());
+}
+
+void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+  const MatrixView& out = odds.memory().step().outputs->grad_weight;
+  GradWeight g;
+  g.e = odds.e_matrix();
+  g.xs = {odds.packed(), odds.problem().hidden};
+  g.out = row_of(out, vocab.begin);
+  g.out_row_stride = out.rows > 1 ? out.row_stride : odds.problem().hidden;
+  g.rows = int_of(tokens.size());
+  g.cols = int_of(vocab.size());
+  g.hidden = int_of(odds.problem().hidden);
+  g.sum_of = odds.sum_of();
+  g.target_sums = odds.target_sums();
+  g.alpha = odds.alpha();
+  g.turn = weight_turn(odds.problem().accumulate_grad_weight, turn);
+  if (odds.sizes().splits_grad_weight) {
+    g.lower = reinterpret_cast<std::uint16_t*>(odds.memory().at(Slot::kGradWeightAcc));
+  }
+  check_cuda(launch_grad_weight(g, odds.num_sms(), odds.stream()), "the product of grad_weight");
+}
+
+void sum_grad_hidden(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+  const MatrixView& out = odds.memory().step().outputs->grad_hidden;
+  const Matrix w = odds.weight(vocab.begin);
+  Gemm g = gemm_of(odds, Product::kGradHidden);
+  g.m = tokens.size();
+  g.n = odds.problem().hidden;
+  g.k = vocab.size();
+  g.a = {odds.e(), odds.sizes().e_cols, false};
+  g.b = {w.data, w.row_stride, false};
+  auto* const sums =
+      reinterpret_cast<float*>(odds.memory().at(Slot::kGradHiddenAcc)) + tokens.begin * g.n;
+  g.d = sums;
+  g.d_row_stride = g.n;
+  g.accumulate = !turn.first;
+  run_gemm(g, odds.stream());
+  if (!turn.last) return;
+  launch_store_grad_hidden(odds.chunk(tokens), sums, odds.weight(0), odds.alpha(),
+                           {row_of(out, tokens.begin), out.row_stride, out.dtype}, odds.stream());
+}
+
+}  // namespace
+
+void check_views(const Step& step) {
+  const auto check = [](const char* name, const MatrixView& view) {
+    if (!view || view.rows == 0 || view.dtype != Dtype::kBF16) return;
+    require(is_reachable(view), ErrorCode::kUnsupported,
+            "{} begins at {} and has row stride {}; on route hopper it must begin on {} bytes and "
+            "its row stride be a multiple of 8 elements; a plan with route portable takes it",
+            name, view.data, view.row_stride, kAlignmentBytes);
+  };
+  check("weight", step.inputs->weight);
+  check("grad_hidden", step.outputs->grad_hidden);
+  check("grad_weight", step.outputs->grad_weight);
+}
+
+void partial(const Step& step, Range tokens) {
+  if (tokens.size() == 0) return;
+  make_statistics(Odds(step), tokens, false);
+  check_launch("partial");
+}
+
+void fused_chunk(const Step& step, Range tokens) {
+  if (tokens.size() == 0) return;
+  const Odds odds(step);
+  make_statistics(odds, tokens, true);
+  launch_combine(odds.call(), tokens.begin, tokens.size(), odds.stream());
+  launch_coefficients(odds.call(), tokens.begin, tokens.size(), odds.stream());
+  scale_rows(odds, tokens, true);
+  clear_rows(odds, tokens, {0, odds.problem().vocab});
+  check_launch("fused_chunk");
+}
+
+void logits(const Step& step, Range tokens, Range vocab) {
+  if (tokens.size() == 0) return;
+  const Odds odds(step);
+  const Chunk chunk = odds.chunk(tokens);
+  const Matrix x = odds.x(tokens);
+  // The numbers of a single chunk stay for all slabs, its scaled rows if they have a place of their
+  // own.
+  const bool is_new = vocab.begin == 0 || odds.sizes().num_chunks > 1;
+  if (is_new) launch_known_offsets(odds.call(), chunk, odds.stream());
+  multiply(odds, exponentials_of(odds, x, chunk, vocab, true), 0, tokens.size(), nullptr);
+  if (is_new || odds.packs_hidden()) scale_rows(odds, tokens, true);
+  clear_rows(odds, tokens, vocab);
+  check_launch("logits");
+}
+
+void grad_hidden(const Step& step, Range tokens, Range vocab, Turn turn) {
+  if (tokens.size() == 0) return;
+  const Odds odds(step);
+  if (odds.sizes().sums_grad_hidden) {
+    sum_grad_hidden(odds, tokens, vocab, turn);
+  } else {
+    const MatrixView& out = step.outputs->grad_hidden;
+    GradHidden g;
+    g.e = odds.e_matrix();
+    g.w = odds.weight(0);
+    g.out = row_of(out, tokens.begin);
+    g.out_row_stride = out.rows > 1 ? out.row_stride : odds.problem().hidden;
+    g.rows = int_of(tokens.size());
+    g.cols = int_of(vocab.size());
+    g.hidden = int_of(odds.problem().hidden);
+    g.tokens = odds.chunk(tokens).tokens;
+    g.alpha = odds.alpha();
+    check_cuda(launch_grad_hidden(g, odds.num_sms(), odds.stream()), "the product of grad_hidden");
+  }
+  check_launch("grad_hidden");
+}
+
+void grad_weight(const Step& step, Range tokens, Range vocab, Turn turn) {
+  if (!step.problem().wants.grad_weight || tokens.size() == 0) return;
+  const Odds odds(step);
+  launch_target_sums(odds.chunk(tokens), odds.hidden_rows(), int_of(vocab.begin),
+                     int_of(vocab.size()), odds.sum_of(), odds.target_sums(), odds.stream());
+  if (odds.sizes().has_f32_weight) {
+    multiply_f32_grad_weight(odds, tokens, vocab, turn);
+  } else {
+    multiply_grad_weight(odds, tokens, vocab, turn);
+  }
+  check_launch("grad_weight");
+}
+
+}  // namespace flce::cuda::odds

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the odds form (docs/kernels/hopper.md) as the host sees them, for compute
+// capability 9.0 and bf16. A launch goes to a stream, allocates nothing and waits for nothing;
+// errors of the launch itself are left for cudaGetLastError, or returned where a launch needs the
+// driver's help before it. Compiled as C++17 by nvcc and as C++20 by the host's compiler.
+//
+// Letters: C tokens of a chunk, H hidden size, V vocabulary rows (of a slab). With u_ij the logits
+// and c_i a row's offset, E_ij = e^(u_ij - c_i) for j != y_i and 0 at the target.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/portable/kernels.hpp"
+
+namespace flce::cuda::hopper {
+
+// One number of each kind for a chunk's tokens, in the workspace.
+struct TokenRows {
+  float* factor = nullptr;       // of a product's result to a power of two: scale * log2 e / T
+  float* offset = nullptr;       // c_i in the same unit
+  int* target = nullptr;         // a row of the head, -1: none
+  float* row_scale = nullptr;    // v_i: the gradient is v_i E_ij ...
+  float* target_term = nullptr;  // ... and t_i at the target; both 0: no gradient, by selection
+};
+
+// Of the columns of one tile of a row, the target's left out of the sum and in the largest one.
+struct TilePart {
+  float sum;      // of 2^(exponent)
+  float largest;  // exponent, never NaN
+};
+
+// A bf16 matrix for the tensor memory accelerator: data on 16 bytes, row stride a multiple of 8.
+struct Matrix {
+  const void* data = nullptr;
+  std::int64_t row_stride = 0;  // elements
+};
+
+// exponentials.cu, statistics.cu: x (C, H), w (V, H) -> E (C, V), bf16, and the parts of each tile
+// of columns: parts[tile * part_stride + row].
+struct Exponentials {
+  Matrix x, w;
+  void* e = nullptr;  // null: statistics alone
+  std::int64_t e_row_stride = 0;
+  int rows = 0, cols = 0, hidden = 0;
+  int first_col = 0;  // the slab's place in the vocabulary
+  TokenRows tokens;
+  TilePart* parts = nullptr;  // null: no statistics
+  std::int64_t part_stride = 0;
+  const int* run_if = nullptr;  // device memory: nothing is done where it is 0; null: always
+};
+// Columns of a tile, and so the tiles of a row.
+int part_cols();
+cudaError_t launch_exponentials(const Exponentials& args, int num_sms, cudaStream_t stream);
+cudaError_t launch_statistics(const Exponentials& args, int num_sms, cudaStream_t stream);
+
+// grad_hidden.cu: alpha * (v_i * (E W)_i + t_i * W[y_i]) -> bf16, rounded once.
+struct GradHidden {
+  Matrix e, w;
+  void* out = nullptr;
+  std::int64_t out_row_stride = 0;
+  int rows = 0, cols = 0, hidden = 0;
+  TokenRows tokens;
+  const float* alpha = nullptr;  // device memory
+};
+cudaError_t launch_grad_hidden(const GradHidden& args, int num_sms, cudaStream_t stream);
+
+// How grad_weight's new terms meet the old ones.
+enum class WeightTurn : int {
+  kWrite = 0,  // bf16
+  kAdd,        // to bf16
+  // An f32 sum in two halves: the upper 16 bits in the caller's grad_weight, the lower 16 in
+  // `lower`.
+  kFirst,        // new terms alone -> halves
+  kFirstAdding,  // to the caller's bf16 -> halves
+  kMiddle,       // halves -> halves
+  kLast,         // halves -> bf16, rounded once
+};
+
+// grad_weight.cu: alpha * ((E^T Xs)_j + the row of target_sums that belongs to j).
+struct GradWeight {
+  Matrix e;   // (C, V)
+  Matrix xs;  // (C, H): v_i * x_i
+  void* out = nullptr;
+  std::int64_t out_row_stride = 0;
+  std::uint16_t* lower = nullptr;  // (V, H), rows behind each other
+  int rows = 0, cols = 0, hidden = 0;
+  const int* sum_of = nullptr;         // (V): a row of target_sums, -1: none
+  const float* target_sums = nullptr;  // (C, H)
+  const float* alpha = nullptr;        // device memory
+  WeightTurn turn = WeightTurn::kWrite;
+};
+cudaError_t launch_grad_weight(const GradWeight& args, int num_sms, cudaStream_t stream);
+
+// rows.cu
+// A chunk of the call: tokens [first, first + rows).
+struct Chunk {
+  std::int64_t first = 0;
+  int rows = 0;
+  int hidden = 0;
+  TokenRows tokens;
+};
+// Offsets from the logits of a sample of vocabulary rows (f32, before scale and temperature; NaN
+// loses) and of the target, whose logit is made here (-> states.stats); also factor and target.
+void launch_offsets(const Call& call, const Chunk& chunk, const Rows& x, const Matrix& w,
+                    const float* sample, int sample_cols, cudaStream_t stream);
+// Offsets again, of logits whose statistics a forward call has kept.
+void launch_known_offsets(const Call& call, const Chunk& chunk, cudaStream_t stream);
+// Parts -> states.stats. A row whose exponents leave the range in which bf16 and f32 hold them gets
+// the right offset and marks its group of rows in `groups` (is_last: does not; only marked groups
+// are looked at).
+void launch_finish_rows(const Call& call, const Chunk& chunk, const TilePart* parts, int num_tiles,
+                        std::int64_t part_stride, int* groups, bool is_last, cudaStream_t stream);
+inline constexpr int kGroupRows = 1024;
+// gradients -> row_scale and target_term; xs = v_i * x_i in bf16, 0 without a gradient. xs may be
+// null.
+void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, void* xs,
+                        std::int64_t xs_stride, cudaStream_t stream);
+// Zeros in the exponentials of rows without a gradient that may hold NaN: a product of 0 and NaN
+// would reach all of grad_weight.
+void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,
+                       int cols, cudaStream_t stream);
+// For each target among the columns [first_col, first_col + cols) the sum of t_i * x_i over its
+// tokens, in their order -> a row of target_sums, whose number goes to sum_of[column] (-1: no
+// token's target). There are min(C, cols) rows.
+void launch_target_sums(const Chunk& chunk, const Rows& x, int first_col, int cols, int* sum_of,
+                        float* target_sums, cudaStream_t stream);
+// to[j] += alpha * target_sums[sum_of[j]]; f32.
+void launch_add_target_sums(const int* sum_of, const float* target_sums, const float* alpha,
+                            int cols, int hidden, const RowsOut& to, cudaStream_t stream);
+// grad_hidden from sums over slabs, f32: alpha * (v_i * sums_i + t_i * W[y_i]).
+void launch_store_grad_hidden(const Chunk& chunk, const float* sums, const Matrix& w,
+                              const float* alpha, const RowsOut& to, cudaStream_t stream);
+
+}  // namespace flce::cuda::hopper

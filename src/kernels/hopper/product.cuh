@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// A matrix product of bf16 operands with f32 sums from CUTLASS's parts for compute capability 9.0:
+// the tensor memory accelerator fills a pipeline of shared memory, warp groups multiply, and a
+// visitor (exponentials.cuh, target_terms.cuh) turns the sums into what is stored.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cutlass/cutlass.h>
+#include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/epilogue/fusion/sm90_visitor_tma_warpspecialized.hpp>
+#include <cutlass/gemm/collective/collective_builder.hpp>
+#include <cutlass/gemm/kernel/gemm_universal.hpp>
+#include "kernels/hopper/kernels.hpp"
+
+namespace flce::cuda::hopper {
+
+// How the two groups of consumer warps share the work: each a tile of its own in turns, so that the
+// visitor of one runs beside the products of the other, or halves of one tile.
+enum class Schedule { kPingpong, kCooperative };
+// The order in which tiles are taken.
+enum class Raster { kAlongRows, kAlongCols };
+
+// The constant choices of one product (tiles.hpp).
+template <int kTileRows, int kTileCols, int kClusterRows, int kClusterCols, Schedule kSchedule,
+          Raster kRaster, int kSwizzle>
+struct Shape {
+  using Tile = cute::Shape<cute::Int<kTileRows>, cute::Int<kTileCols>, cute::_64>;
+  using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterCols>, cute::_1>;
+  static constexpr int kCols = kTileCols;
+  static constexpr bool kIsPingpong = kSchedule == Schedule::kPingpong;
+  static constexpr bool kIsAlongRows = kRaster == Raster::kAlongRows;
+  static constexpr int kMaxSwizzle = kSwizzle;
+};
+
+using Bf16 = cutlass::bfloat16_t;
+using RowMajor = cutlass::layout::RowMajor;
+using ColumnMajor = cutlass::layout::ColumnMajor;
+
+// D (m, n) = visitor(A (m, k) * B (k, n)); `Out` void: nothing is stored.
+template <typename Shape, typename LayoutA, typename LayoutB, typename Out, typename Visitor>
+struct Product {
+  using MainSchedule =
+      std::conditional_t<Shape::kIsPingpong, cutlass::gemm::KernelTmaWarpSpecializedPingpong,
+                         cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
+  using StoreSchedule =
+      std::conditional_t<Shape::kIsPingpong, cutlass::epilogue::TmaWarpSpecialized,
+                         cutlass::epilogue::TmaWarpSpecializedCooperative>;
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, typename Shape::Tile,
+      typename Shape::Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, void,
+      RowMajor, 8, Out, RowMajor, 8, StoreSchedule, Visitor>::CollectiveOp;
+  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Bf16, LayoutA, 8, Bf16, LayoutB, 8,
+      float, typename Shape::Tile, typename Shape::Cluster,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename Epilogue::SharedStorage))>,
+      MainSchedule>::CollectiveOp;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
+                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
+};
+
+// The strides that CUTLASS asks for: one is 1, the other one given, that of the batch 0.
+inline void set_stride(cute::Stride<std::int64_t, cute::_1, std::int64_t>& to, std::int64_t by) {
+  to = {by, cute::_1{}, 0};
+}
+inline void set_stride(cute::Stride<cute::_1, std::int64_t, std::int64_t>& to, std::int64_t by) {
+  to = {cute::_1{}, by, 0};
+}
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, Kernel::MinBlocksPerMultiprocessor)
+    run_product(const __grid_constant__ typename Kernel::Params params, const int* run_if) {
+  extern __shared__ __align__(128) char shared[];
+  // The same in every block: none of a cluster waits for one that has left.
+  if (run_if != nullptr && *run_if == 0) return;
+  Kernel{}(params, shared);
+}
+
+struct ProductArgs {
+  int m = 0, n = 0, k = 0;
+  Matrix a, b;
+  void* d = nullptr;
+  std::int64_t d_row_stride = 0;
+  const int* run_if = nullptr;
+  int num_sms = 0;
+};
+
+template <typename Shape, typename Kernel, typename VisitorArgs>
+cudaError_t launch_product(const ProductArgs& p, const VisitorArgs& visitor, cudaStream_t stream) {
+  typename Kernel::Arguments args{};
+  args.mode = cutlass::gemm::GemmUniversalMode::kGemm;
+  args.problem_shape = {p.m, p.n, p.k, 1};
+  args.mainloop.ptr_A = static_cast<const Bf16*>(p.a.data);
+  set_stride(args.mainloop.dA, p.a.row_stride);
+  args.mainloop.ptr_B = static_cast<const Bf16*>(p.b.data);
+  set_stride(args.mainloop.dB, p.b.row_stride);
+  args.epilogue.thread = visitor;
+  args.epilogue.ptr_D = static_cast<decltype(args.epilogue.ptr_D)>(p.d);
+  set_stride(args.epilogue.dD, p.d_row_stride);
+  args.hw_info.sm_count = p.num_sms;
+  args.scheduler.max_swizzle_size = Shape::kMaxSwizzle;
+  using Order = decltype(args.scheduler.raster_order);
+  args.scheduler.raster_order = Shape::kIsAlongRows ? Order::AlongM : Order::AlongN;
+  typename Kernel::Params params = Kernel::to_underlying_arguments(args, nullptr);
+
+  const void* const kernel = reinterpret_cast<const void*>(run_product<Kernel>);
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::SharedStorageSize);
+  if (allowed != cudaSuccess) return allowed;
+  using Cluster = typename Shape::Cluster;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {cute::size<0>(Cluster{}), cute::size<1>(Cluster{}), 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = Kernel::get_grid_shape(params);
+  config.blockDim = Kernel::get_block_shape();
+  config.dynamicSmemBytes = Kernel::SharedStorageSize;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  const int* run_if = p.run_if;
+  void* arguments[] = {&params, &run_if};
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+}  // namespace flce::cuda::hopper
