@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # FLCE_HAS_HOPPER: whether the kernels for compute capability 9.0 alone (src/kernels/hopper) are
-# built. They need CUTLASS's headers, FLCE_CUTLASS_INCLUDE_DIR: those that FLCE_CUTLASS_DIR names, in
-# the cache or else in the environment, or those that ./dev has fetched (scripts/dev/cutlass.sh).
+# built. They need CUTLASS's headers, FLCE_CUTLASS_INCLUDE_DIR: those that FLCE_CUTLASS_DIR names,
+# in the cache or else in the environment, or those that ./dev has fetched (scripts/dev/cutlass.sh).
 # Nothing is fetched here, and without headers all else is built as usual.
 set(FLCE_CUTLASS_DIR "" CACHE PATH
-  "CUTLASS's headers, 4.2 or newer: the folder with cutlass/cutlass.h (default: what ./dev fetched)")
+  "The folder with cutlass/cutlass.h, of CUTLASS 4.2 or newer (default: what ./dev has fetched)")
 set(FLCE_HAS_HOPPER OFF)
 if(NOT FLCE_HAS_CUDA)
   return()
@@ -43,8 +43,8 @@ if(EXISTS ${FLCE_CUTLASS_INCLUDE_DIR}/cutlass/version.h)
   list(JOIN flce_cutlass_numbers "." FLCE_CUTLASS_VERSION)
 endif()
 if(NOT FLCE_CUTLASS_VERSION VERSION_GREATER_EQUAL 4.2)
-  message(FATAL_ERROR "CUTLASS in ${FLCE_CUTLASS_INCLUDE_DIR} is ${FLCE_CUTLASS_VERSION}; the Hopper "
-    "kernels need 4.2 or newer: name one by FLCE_CUTLASS_DIR, or leave that empty")
+  message(FATAL_ERROR "CUTLASS in ${FLCE_CUTLASS_INCLUDE_DIR} is ${FLCE_CUTLASS_VERSION}; the "
+    "Hopper kernels need 4.2 or newer: name one by FLCE_CUTLASS_DIR, or leave that empty")
 endif()
 set(FLCE_HAS_HOPPER ON)
 message(STATUS "Hopper kernels: CUTLASS ${FLCE_CUTLASS_VERSION} in ${FLCE_CUTLASS_INCLUDE_DIR}")

@@ -23,6 +23,10 @@ namespace flce {
 // Why CUDA cannot be used here; an empty text if it can. Looked up once.
 FLCE_API const std::string& cuda_refusal();
 inline bool has_cuda() { return cuda_refusal().empty(); }
+// The kernels that this build's CUDA part holds, whether or not there is a card: "portable", and
+// "hopper", for compute capability 9.0, if it was built with CUTLASS's headers. Empty without a
+// CUDA part.
+FLCE_API std::vector<std::string> cuda_kernels();
 
 // A card as the driver describes it.
 struct CudaDevice {

@@ -40,7 +40,7 @@ cuda_bundle() {
   local to=$1 from=$root/build/cuda file
   rm -rf "$to"
   mkdir -p "$to/bin" "$to/lib/ptx"
-  cp "$from/gpu-tests.txt" "$to/"
+  cp "$from/gpu-tests.txt" "$root/THIRD_PARTY.txt" "$to/"
   cp "$from/bin/flce" "$from/bin/test_gpu_all" "$from/bin/test_cuda_doors" "$to/bin/"
   cp -a "$from"/lib/libflce*.so* "$to/lib/"
   cp "$from/lib/ptx/libflce_cuda.so" "$to/lib/ptx/"

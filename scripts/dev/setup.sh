@@ -3,7 +3,7 @@
 
 packages_of() {
   local build=(g++ cmake ninja-build git pkg-config python3
-    libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libeigen3-dev)
+    libfmt-dev nlohmann-json3-dev libcli11-dev libgtest-dev libeigen3-dev $(cutlass_packages))
   case $1 in
     build | test | sanitize) echo "${build[@]}" ;;
     bench) echo "${build[@]}" libopenblas-dev libdnnl-dev libbenchmark-dev ;;
@@ -34,8 +34,15 @@ install_packages() {
     --no-install-recommends "$@"
 }
 
-# Installs what is missing; asks dpkg only, so that it works offline when nothing is.
 setup() {
+  install_missing "$@"
+  case ${1:-all} in
+    build | test | bench | demo | python | check | all) cutlass_headers ;;
+  esac
+}
+
+# Asks dpkg only, so that it works offline when nothing is missing.
+install_missing() {
   local wanted missing=() package
   wanted=$(packages_of "${1:-all}") ||
     die "setup: unknown command '$1'; known: all, build, test, demo, check, sanitize, style," \

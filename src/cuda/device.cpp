@@ -39,6 +39,10 @@ void note_allocation(std::uint64_t bytes) {
 }  // namespace
 
 const std::string& cuda_refusal() { return cuda_library_refusal(); }
+std::vector<std::string> cuda_kernels() {
+  const CudaLibrary* found = cuda_library_found();
+  return found != nullptr ? found->kernels() : std::vector<std::string>();
+}
 std::vector<CudaDevice> cuda_devices() { return cards(); }
 CudaLibraries cuda_libraries() { return library().libraries(); }
 int cuda_current_device() { return library().current_device(); }

@@ -27,9 +27,10 @@ class CudaLibrary {
  public:
   virtual ~CudaLibrary() = default;
 
-  // Why nothing of what follows works here; empty if it does.
+  // Why nothing of what follows works here, but kernels(); empty if it does.
   virtual const std::string& refusal() const = 0;
   virtual const Backend& backend() const = 0;
+  virtual std::vector<std::string> kernels() const = 0;
 
   virtual std::vector<CudaDevice> devices() const = 0;
   virtual CudaLibraries libraries() const = 0;
@@ -68,6 +69,8 @@ class CudaLibrary {
 // The loaded library, or null; `refusal` then says why there is none.
 const CudaLibrary* cuda_library();
 const std::string& cuda_library_refusal();
+// The library, even if it refuses; null if it could not be loaded.
+const CudaLibrary* cuda_library_found();
 
 }  // namespace flce
 

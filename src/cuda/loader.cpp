@@ -24,7 +24,8 @@ std::string own_folder() {
 }
 
 struct Loaded {
-  const CudaLibrary* library = nullptr;
+  const CudaLibrary* found = nullptr;    // refuses or not
+  const CudaLibrary* library = nullptr;  // null if it refuses
   std::string refusal;
 };
 
@@ -46,6 +47,7 @@ Loaded load() {
   const auto entry =
       reinterpret_cast<decltype(&flce_cuda_library)>(::dlsym(handle, "flce_cuda_library"));
   const CudaLibrary* library = entry == nullptr ? nullptr : entry(version());
+  loaded.found = library;
   if (library == nullptr) {
     loaded.refusal = std::string(kFile) + " is of another version than " + version() +
                      "; install both from one build";
@@ -65,6 +67,7 @@ const Loaded& loaded() {
 }  // namespace
 
 const CudaLibrary* cuda_library() { return loaded().library; }
+const CudaLibrary* cuda_library_found() { return loaded().found; }
 const std::string& cuda_library_refusal() { return loaded().refusal; }
 
 }  // namespace flce

@@ -144,6 +144,7 @@ class PretendLibrary final : public CudaLibrary {
  public:
   const std::string& refusal() const override { return refusal_; }
   const Backend& backend() const override { return backend_; }
+  std::vector<std::string> kernels() const override { return {"pretended"}; }
   std::vector<CudaDevice> devices() const override {
     std::vector<CudaDevice> all;
     for (int i = 0; i < 2; ++i) all.push_back({i, "NVIDIA H200", 90, 132, kMemoryBytes, 1, 2});

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli_folder.hpp"
+#include "flce/device.hpp"
 
 namespace flce::test {
 namespace {
@@ -42,7 +43,12 @@ TEST_F(CliDevice, AutoIsTheCpuWhereThereIsNoCard) {
   EXPECT_TRUE(contains(info["cuda"]["refusal"], "device cpu works"));
   EXPECT_EQ(info["backends"][1]["kind"], "cuda");
   EXPECT_EQ(info["backends"][1]["runs"], false);
-  EXPECT_TRUE(contains(fine("info"), "cuda      none: "));
+  const std::string text = fine("info");
+  EXPECT_TRUE(contains(text, "cuda      none: "));
+  // A build with the CUDA part says which kernels it has, without a card, too.
+  const bool has_part = !info["cuda"]["kernels"].empty();
+  EXPECT_EQ(has_part, contains(text, "cuda      kernels of this build: portable")) << text;
+  EXPECT_EQ(has_part, !cuda_kernels().empty());
 }
 
 TEST_F(CliDevice, RoutesAreShownAndRefusedWhereTheyMeanNothing) {

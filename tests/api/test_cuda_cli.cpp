@@ -64,6 +64,8 @@ TEST_F(CliCuda, InfoListsEveryCard) {
   EXPECT_TRUE(info["cuda"]["refusal"].is_null());
   EXPECT_TRUE(contains(info["cuda"]["runtime_version"], "."));
   EXPECT_EQ(info["backends"][1]["runs"], true);
+  EXPECT_EQ(info["cuda"]["kernels"], Json(cuda_kernels()));
+  EXPECT_FALSE(cuda_kernels().empty());
   const std::string text = fine("info");
   for (const std::string& part :
        {std::string("cuda:0    "), cards[0].name, cuda_libraries().cublaslt_path}) {

@@ -25,7 +25,8 @@ constexpr const char* kFooter = R"(Examples:
   FLCE_NUM_THREADS=2 FLCE_ISA=avx2 flce info
 
 Lists this machine's processor and every CUDA card ('cuda:0' is what --device takes), or says why
-there is none.
+there is none; and which kernels for cards this build has: 'hopper' for compute capability 9.0 is
+there if it was built with CUTLASS's headers.
 
 FLCE_NUM_THREADS sets the worker threads of the CPU backend, FLCE_ISA its kernels (portable, avx2 or
 avx512).
@@ -85,10 +86,11 @@ struct CudaFacts {
   std::string refusal;  // empty: the rest is filled
   std::vector<CudaDevice> devices;
   CudaLibraries libraries;
+  std::vector<std::string> kernels;  // even with a refusal
 };
 
 CudaFacts cuda_facts() {
-  CudaFacts facts{cuda_refusal(), {}, {}};
+  CudaFacts facts{cuda_refusal(), {}, {}, cuda_kernels()};
   if (!facts.refusal.empty()) return facts;
   facts.devices = cuda_devices();
   facts.libraries = cuda_libraries();
@@ -96,7 +98,11 @@ CudaFacts cuda_facts() {
 }
 
 std::string cuda_text(const CudaFacts& cuda) {
-  if (!cuda.refusal.empty()) return fmt::format("cuda      none: {}\n", cuda.refusal);
+  const std::string kernels =
+      cuda.kernels.empty()
+          ? std::string()
+          : fmt::format("cuda      kernels of this build: {}\n", fmt::join(cuda.kernels, ", "));
+  if (!cuda.refusal.empty()) return fmt::format("cuda      none: {}\n{}", cuda.refusal, kernels);
   std::string text;
   for (const CudaDevice& card : cuda.devices) {
     text += fmt::format("cuda:{:<5}{}, compute capability {}, {} SMs, {} of memory\n", card.index,
@@ -104,20 +110,23 @@ std::string cuda_text(const CudaFacts& cuda) {
                         format_bytes(card.memory_bytes));
   }
   const CudaLibraries& l = cuda.libraries;
-  return text + fmt::format("cuda      driver for CUDA {}, runtime {}, cuBLASLt {} ({})\n",
-                            cuda_version(l.driver_version), cuda_version(l.runtime_version),
-                            cublas_version(l.cublaslt_version), l.cublaslt_path);
+  return text +
+         fmt::format("cuda      driver for CUDA {}, runtime {}, cuBLASLt {} ({})\n",
+                     cuda_version(l.driver_version), cuda_version(l.runtime_version),
+                     cublas_version(l.cublaslt_version), l.cublaslt_path) +
+         kernels;
 }
 
 nlohmann::ordered_json cuda_json(const CudaFacts& cuda) {
   using Json = nlohmann::ordered_json;
-  if (!cuda.refusal.empty()) return {{"refusal", cuda.refusal}};
+  if (!cuda.refusal.empty()) return {{"refusal", cuda.refusal}, {"kernels", cuda.kernels}};
   const CudaLibraries& l = cuda.libraries;
   return {{"refusal", Json(nullptr)},
           {"driver_version", cuda_version(l.driver_version)},
           {"runtime_version", cuda_version(l.runtime_version)},
           {"cublaslt_version", cublas_version(l.cublaslt_version)},
-          {"cublaslt_path", l.cublaslt_path}};
+          {"cublaslt_path", l.cublaslt_path},
+          {"kernels", cuda.kernels}};
 }
 
 nlohmann::ordered_json card_json(const CudaDevice& card) {

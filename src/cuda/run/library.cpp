@@ -86,6 +86,13 @@ class Library final : public CudaLibrary {
  public:
   const std::string& refusal() const override { return refusal_; }
   const Backend& backend() const override { return cuda::backend(); }
+  std::vector<std::string> kernels() const override {
+#ifdef FLCE_HAS_HOPPER
+    return {"portable", "hopper"};
+#else
+    return {"portable"};
+#endif
+  }
 
   std::vector<CudaDevice> devices() const override {
     int count = 0;
