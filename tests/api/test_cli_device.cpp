@@ -51,7 +51,7 @@ TEST_F(CliDevice, RoutesAreShownAndRefusedWhereTheyMeanNothing) {
   EXPECT_EQ(json(card)["tf32"], false);
   // Why not the other route, which the card has: f32, or a build without it.
   EXPECT_TRUE(contains(fine(card), "route    portable (hopper: "));
-  EXPECT_TRUE(contains(json(card)["route_reason"], "it"));
+  EXPECT_FALSE(json(card)["route_reason"].is_null());
   EXPECT_TRUE(contains(fine(card + "--route portable"), "route    portable\n"));
   EXPECT_TRUE(json(card + "--route portable")["route_reason"].is_null());
   EXPECT_EQ(json(card + "--route portable --tf32")["tf32"], true);
@@ -68,8 +68,8 @@ TEST_F(CliDevice, RoutesAreShownAndRefusedWhereTheyMeanNothing) {
   expect_refused(std::string(kPlan) + "--route hopper", {"route hopper", "CUDA"});
   expect_refused(std::string(kPlan) + "--route fast", {"fast", "auto, portable, hopper"});
   const Outcome hopper = flce(card + "--route hopper");
-  EXPECT_EQ(hopper.exit_code, 1) << hopper.out;
-  EXPECT_TRUE(contains(hopper.out, "fused refuses: route hopper: it")) << hopper.out;
+  EXPECT_EQ(hopper.exit_code, 2) << hopper.out;
+  EXPECT_TRUE(contains(hopper.out, "fused refuses: route hopper: ")) << hopper.out;
   EXPECT_TRUE(contains(hopper.err, "route=portable works")) << hopper.err;
   expect_refused("plan --tokens 8 --hidden 8 --vocab 8 --dtype bf16 --tf32 --device-caps h200",
                  {"tf32", "f32", "bf16"});

@@ -3,6 +3,7 @@
 // for builds with and without the Hopper kernels.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -182,6 +183,48 @@ TEST(PlanRoute, WhatAForwardCallSavesDoesNotDependOnTheRoute) {
       EXPECT_TRUE(hopper.slots[i] == portable.slots[i]) << name_of(static_cast<Slot>(i));
     }
   }
+}
+
+// Whoever plans without addresses is told at the call. Rows of hidden may begin anywhere.
+TEST(PlanRoute, UnalignedRowsAreRefusedByTheHopperRoute) {
+  alignas(64) std::array<std::uint16_t, 3 * 24> memory[4]{};
+  std::int64_t target[2]{};
+  float loss = 0.0F;
+  const auto view = [&](int i, std::int64_t rows, std::int64_t stride, int shift) {
+    return MatrixView{memory[i].data() + shift, rows, 8, stride, 1, Dtype::kBF16};
+  };
+  const auto refusal = [&](std::int64_t stride, int shift, int odd) {
+    const auto one = [&](int i, std::int64_t rows) {
+      return i == odd ? view(i, rows, stride, shift) : view(i, rows, 16, 0);
+    };
+    Inputs inputs;
+    inputs.hidden = view(0, 2, 9, 1);
+    inputs.weight = one(1, 3);
+    inputs.target = {target, 2, 1, Dtype::kI64};
+    Outputs outputs;
+    outputs.loss = {&loss, 1, 1, Dtype::kF32};
+    outputs.grad_hidden = one(2, 2);
+    outputs.grad_weight = one(3, 3);
+    Plan made = plan(problem_of(inputs, outputs, {}), caps_of("h200"),
+                     {.method = Method::kFused, .route = Route::kPortable});
+    made.route = Route::kHopper;
+    Workspace workspace(made.workspace_bytes);
+    try {
+      run(made, inputs, outputs, workspace.span());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const char* names[] = {"hidden", "weight", "grad_hidden", "grad_weight"};
+  for (int i = 1; i < 4; ++i) {
+    for (const std::string& text : {refusal(12, 0, i), refusal(16, 4, i)}) {
+      EXPECT_EQ(text.rfind(std::string(names[i]) + " is at address 0x", 0), 0U) << text;
+      EXPECT_TRUE(contains(text, "route portable (PlanRequest::route) takes any")) << text;
+    }
+  }
+  // Aligned, it gets as far as this machine's lack of a card, or of memory there.
+  EXPECT_FALSE(contains(refusal(16, 0, 1), "route hopper needs"));
 }
 
 }  // namespace
