@@ -96,8 +96,8 @@ struct MethodReport {
   double seconds = 0.0;             // roofline estimate; 0 where the device's figures are unknown
   std::array<char, 320> refusal{};  // empty: serves; else a sentence that names what would work
   bool planned_only = false;        // `run` refuses it: an eager variant with options
-  Route route = Route::kAuto;       // kAuto: the device has no routes
-  // Why it is not the faster route that the card has, where that was left to the planner.
+  Route route = Route::kAuto;       // kAuto: the device has no routes, or the method refuses
+  // Why it is not kHopper, where the card could and the choice was the planner's.
   std::array<char, 160> route_reason{};
 
   bool refused() const noexcept { return refusal[0] != '\0'; }

@@ -39,7 +39,7 @@ Step step_of(const Plan& plan, const MethodInfo& method, const Inputs& inputs,
   step.saved = saved.data();
   step.report = options.report;
   step.stream = options.stream;
-  step.kept = method.kept(plan.problem, {plan.method, plan.chunk, plan.slab});
+  step.kept = method.kept(plan.problem, {plan.method, plan.chunk, plan.slab, plan.route});
   return step;
 }
 

@@ -206,6 +206,18 @@ void check_unplanned(const Wants& w, const Outputs& out) {
   planned("grad_bias", bool(out.grad_bias), w.grad_bias);
 }
 
+// The Hopper kernels fetch and store these rows by TMA. A plan does not know addresses, so who
+// plans for unaligned rows must ask for the portable route.
+void check_rows_for_hopper(const char* name, const MatrixView& view) {
+  constexpr std::int64_t kUnit = 8;
+  constexpr std::uintptr_t kBytes = 16;
+  const auto address = reinterpret_cast<std::uintptr_t>(view.data);
+  require(view.row_stride % kUnit == 0 && address % kBytes == 0,
+          "{} is at address {:#x} with row stride {}; route hopper needs addresses of whole {} "
+          "bytes and strides of whole {} elements, route portable (PlanRequest::route) takes any",
+          name, address, view.row_stride, kBytes, kUnit);
+}
+
 }  // namespace
 
 void validate_buffer(const char* name, std::span<const std::byte> buffer, std::uint64_t bytes) {
@@ -235,6 +247,13 @@ void validate_views(const Plan& plan, const Inputs& inputs, const Outputs& outpu
   check_unplanned(p.wants, outputs);
   if (phase != Phase::kBackward) check_results(check, p, outputs);
   if (writes_grads) check_grads(check, p, outputs);
+  if (plan.route == Route::kHopper) {
+    check_rows_for_hopper("weight", inputs.weight);
+    if (writes_grads && p.wants.grad_hidden)
+      check_rows_for_hopper("grad_hidden", outputs.grad_hidden);
+    if (writes_grads && p.wants.grad_weight)
+      check_rows_for_hopper("grad_weight", outputs.grad_weight);
+  }
   if (plan.workspace_bytes > 0) check.buffer("workspace", workspace.first(plan.workspace_bytes));
   if (plan.saved_bytes > 0) check.buffer("saved", saved.first(plan.saved_bytes));
   check.require_disjoint();

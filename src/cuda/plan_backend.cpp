@@ -6,8 +6,8 @@
 
 #include "core/check.hpp"
 #include "core/int_math.hpp"
-#include "core/text.hpp"
 #include "cuda/odds_sizes.hpp"
+#include "cuda/route.hpp"
 #include "cuda/sizes.hpp"
 #include "kernels/portable/state.hpp"
 
@@ -34,11 +34,9 @@ constexpr std::int64_t kMaxSlab = 32768;
 
 }  // namespace
 
-RouteChoice CudaPlanBackend::route(const Problem&, const DeviceCaps&, const PlanRequest& request,
-                                   Method) const {
-  RouteChoice choice{Route::kPortable};
-  if (request.route == Route::kHopper) write_text(choice.reason, "this build does not have it");
-  return choice;
+RouteChoice CudaPlanBackend::route(const Problem& problem, const DeviceCaps& caps,
+                                   const PlanRequest& request, Method method) const {
+  return cuda::choose_route(problem, caps, request, method);
 }
 
 void CudaPlanBackend::book(const Problem& problem, const DeviceCaps&, const Tiling& tiling,

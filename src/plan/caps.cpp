@@ -19,24 +19,25 @@ namespace {
 struct Card {
   std::string_view name;
   std::string_view product;  // how the driver's name for it begins, behind "NVIDIA "
+  int capability;            // 90 for 9.0
   double memory_gib;
   double tflops_16bit;
   double tflops_f32;
   double bandwidth_gbs;
 };
 constexpr Card kCards[] = {
-    {"a100-40", "A100-", 39.4, 312.0, 19.5, 1555.0},
-    {"a100-80", "A100-", 79.15, 312.0, 19.5, 2039.0},
-    {"a6000", "RTX A6000", 47.5, 154.8, 38.7, 768.0},
-    {"b200", "B200", 178.35, 2250.0, 75.0, 7700.0},
-    {"gh200-96", "GH200", 94.5, 989.4, 66.9, 4000.0},
-    {"h100-80", "H100", 79.1, 989.4, 66.9, 3350.0},
-    {"h200", "H200", 139.7, 989.4, 66.9, 4800.0},
-    {"l4", "L4", 22.0, 121.0, 30.3, 300.0},
-    {"l40s", "L40S", 44.4, 362.0, 91.6, 864.0},
-    {"rtx3090", "GeForce RTX 3090", 23.6, 71.0, 35.6, 936.0},
-    {"rtx4090", "GeForce RTX 4090", 23.5, 165.2, 82.6, 1008.0},
-    {"rtx5090", "GeForce RTX 5090", 31.4, 209.5, 104.8, 1792.0},
+    {"a100-40", "A100-", 80, 39.4, 312.0, 19.5, 1555.0},
+    {"a100-80", "A100-", 80, 79.15, 312.0, 19.5, 2039.0},
+    {"a6000", "RTX A6000", 86, 47.5, 154.8, 38.7, 768.0},
+    {"b200", "B200", 100, 178.35, 2250.0, 75.0, 7700.0},
+    {"gh200-96", "GH200", 90, 94.5, 989.4, 66.9, 4000.0},
+    {"h100-80", "H100", 90, 79.1, 989.4, 66.9, 3350.0},
+    {"h200", "H200", 90, 139.7, 989.4, 66.9, 4800.0},
+    {"l4", "L4", 89, 22.0, 121.0, 30.3, 300.0},
+    {"l40s", "L40S", 89, 44.4, 362.0, 91.6, 864.0},
+    {"rtx3090", "GeForce RTX 3090", 86, 23.6, 71.0, 35.6, 936.0},
+    {"rtx4090", "GeForce RTX 4090", 89, 23.5, 165.2, 82.6, 1008.0},
+    {"rtx5090", "GeForce RTX 5090", 120, 31.4, 209.5, 104.8, 1792.0},
 };
 
 // Large products sustain about this share of the data sheet: an H200 measured 640-700 of 989
@@ -58,6 +59,11 @@ double matmul_flops_of(const DeviceCaps& caps, Dtype dtype) {
   if (caps.kind == DeviceKind::kCpu || is_16bit) return caps.matmul_flops;
   const Card* card = find_card(view_text(caps.name));
   return card == nullptr ? 0.0 : caps.matmul_flops * card->tflops_f32 / card->tflops_16bit;
+}
+
+int capability_of(const DeviceCaps& caps) {
+  const Card* card = caps.kind == DeviceKind::kCuda ? find_card(view_text(caps.name)) : nullptr;
+  return card == nullptr ? 0 : card->capability;
 }
 
 DeviceCaps caps_of(const std::string& name) {

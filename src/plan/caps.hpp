@@ -14,6 +14,9 @@ namespace flce {
 // share that the card's data sheet gives.
 double matmul_flops_of(const DeviceCaps& caps, Dtype dtype);
 
+// The card's compute capability, 90 for 9.0; 0 for a card that is not in the table.
+int capability_of(const DeviceCaps& caps);
+
 // A card at hand, by the driver's name for it ("NVIDIA H200"): the entry of caps_of with this
 // memory, or a card without figures.
 DeviceCaps caps_of_product(std::string_view product, std::uint64_t memory_bytes);

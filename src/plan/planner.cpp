@@ -59,8 +59,8 @@ void refuse_for_device(const Scope& scope, std::array<char, 320>& text) {
 void refuse_for_route(const Scope& scope, const RouteChoice& route, MethodReport& report) {
   const Route asked = scope.request.route;
   if (asked == Route::kAuto || asked == route.route) return;
-  write_text(report.refusal, "route {} does not serve it: {}; route {} does", name_of(asked),
-             route.reason.data(), name_of(route.route));
+  write_text(report.refusal, "route {}: {}; route={} works", name_of(asked), route.reason.data(),
+             name_of(route.route));
 }
 
 Evaluation evaluate(const Scope& scope, const MethodInfo& method, std::uint64_t io_bytes) {
@@ -190,7 +190,8 @@ Plan empty_plan(const Problem& problem, const DeviceCaps& caps, const PlanReques
   plan.problem = problem;
   plan.caps = caps;
   plan.request = request;
-  plan.route = caps.kind == DeviceKind::kCuda ? Route::kPortable : Route::kAuto;
+  plan.route = request.route;
+  if (caps.kind == DeviceKind::kCuda && plan.route == Route::kAuto) plan.route = Route::kPortable;
   plan.input_bytes = input_bytes_of(problem);
   plan.output_bytes = output_bytes_of(problem);
   for (int i = 0; i < static_cast<int>(plan.methods.size()); ++i) {

@@ -119,6 +119,7 @@ static void test_bad_arguments(void) {
   CHECK(strstr(flce_last_error(), "2") != NULL && t.grad_weight[0] == 0.0f);
   TRY(t.args.reserved2 = 3, FLCE_INVALID_ARGUMENT, "reserved2");
   TRY(t.request.route = FLCE_ROUTE_PORTABLE, FLCE_UNSUPPORTED, "route portable");
+  TRY(t.request.route = FLCE_ROUTE_HOPPER, FLCE_UNSUPPORTED, "route hopper is for CUDA");
   TRY(t.request.route = 77, FLCE_INVALID_ARGUMENT, "77");
   TRY(t.request.allow_tf32 = 1, FLCE_UNSUPPORTED, "tf32");
   TRY(t.request.allow_tf32 = 1; t.plan.struct_size = 96, FLCE_INVALID_ARGUMENT, "allow_tf32");

@@ -55,9 +55,13 @@ TEST_F(CliDevice, RoutesAreShownAndRefusedWhereTheyMeanNothing) {
   const std::string card = std::string(kPlan) + "--device-caps h200 ";
   EXPECT_EQ(json(card)["route"], "portable");
   EXPECT_EQ(json(card)["tf32"], false);
-  EXPECT_TRUE(contains(fine(card), "route    portable\n"));
+  // Why not the other route, which the card has: f32, or a build without it.
+  EXPECT_TRUE(contains(fine(card), "route    portable (hopper: "));
+  EXPECT_FALSE(json(card)["route_reason"].is_null());
+  EXPECT_TRUE(contains(fine(card + "--route portable"), "route    portable\n"));
+  EXPECT_TRUE(json(card + "--route portable")["route_reason"].is_null());
   EXPECT_EQ(json(card + "--route portable --tf32")["tf32"], true);
-  EXPECT_TRUE(contains(fine(card + "--tf32"), "route    portable, products in tf32\n"));
+  EXPECT_TRUE(contains(fine(card + "--tf32"), "route    portable, products in tf32 (hopper: "));
   EXPECT_FALSE(contains(fine(kPlan), "route "));
   // A card that is described, not named.
   EXPECT_EQ(json(std::string(kPlan) + "--device cuda --memory 80GiB")["route"], "portable");
@@ -67,7 +71,12 @@ TEST_F(CliDevice, RoutesAreShownAndRefusedWhereTheyMeanNothing) {
   EXPECT_EQ(json("plan 'n8_h8_v16 f32 tf32 route=portable' --device-caps h200")["tf32"], true);
   expect_refused(std::string(kPlan) + "--route portable", {"route portable", "CUDA"});
   expect_refused(std::string(kPlan) + "--tf32", {"tf32", "CUDA"});
-  expect_refused(std::string(kPlan) + "--route hopper", {"hopper", "portable"});
+  expect_refused(std::string(kPlan) + "--route hopper", {"route hopper", "CUDA"});
+  expect_refused(std::string(kPlan) + "--route fast", {"fast", "auto, portable, hopper"});
+  const Outcome hopper = flce(card + "--route hopper");
+  EXPECT_EQ(hopper.exit_code, 2) << hopper.out;
+  EXPECT_TRUE(contains(hopper.out, "fused refuses: route hopper: ")) << hopper.out;
+  EXPECT_TRUE(contains(hopper.err, "route=portable works")) << hopper.err;
   expect_refused("plan --tokens 8 --hidden 8 --vocab 8 --dtype bf16 --tf32 --device-caps h200",
                  {"tf32", "f32", "bf16"});
   expect_refused("verify n4_h8_v9 tf32", {"tf32", "CUDA"});

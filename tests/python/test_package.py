@@ -130,6 +130,7 @@ def test_softcap_with_smoothing_keeps_logits() -> None:
         ({"policy": "x"}, flce.InvalidArgument, "policy is 'x'"),
         ({"route": "x"}, flce.InvalidArgument, "route is 'x'"),
         ({"route": "portable"}, flce.Unsupported, "route portable is for CUDA"),
+        ({"route": "hopper"}, flce.Unsupported, "route hopper is for CUDA"),
         ({"device": "tpu"}, flce.InvalidArgument, "device is 'tpu'; known: 'cpu', 'cuda'"),
         ({"chunk": 0}, flce.InvalidArgument, "chunk is 0"),
         ({"chunk": 1.5}, flce.InvalidArgument, "chunk is 1.5"),

@@ -9,4 +9,5 @@ flce_add_test(test_plan SANITIZERS
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_planner.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_published.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_plan_route.cpp
   LIBRARIES flce_internal)

@@ -106,6 +106,9 @@ TEST(PlanAdvice, ShapesThatMakeNoSenseAreRefused) {
   error_of(ErrorCode::kInvalidArgument, [&] { return step_memory(model_preset("gpt2"), p, 0); });
 }
 
+// The figures below are those of the portable route, on every card.
+constexpr PlanRequest kPortable{.route = Route::kPortable};
+
 Verdict verdict_of(const char* model, std::int64_t tokens, const DeviceCaps& caps,
                    AdviceRequest request = {}) {
   const ModelShape shape = model_preset(model);
@@ -115,7 +118,7 @@ Verdict verdict_of(const char* model, std::int64_t tokens, const DeviceCaps& cap
   p.vocab = shape.vocab;
   p.dtype = Dtype::kBF16;
   request.model = &shape;
-  return judge(plan_report(p, caps), request);
+  return judge(plan_report(p, caps, kPortable), request);
 }
 
 TEST(PlanAdvice, ItFitsAnyway) {
@@ -188,7 +191,7 @@ TEST(PlanAdvice, InferenceSaysNoAndWhy) {
   request.mode = Mode::kInfer;
   request.sequences = 64;
   const Problem p = problem_by("n65536_h4096_v128256 bf16 mean no_grad_hidden no_grad_weight");
-  const Verdict v = judge(plan_report(p, caps_of("h200")), request);
+  const Verdict v = judge(plan_report(p, caps_of("h200"), kPortable), request);
   EXPECT_EQ(v.pays, Pays::kFalse);
   EXPECT_TRUE(contains(v.reason, "one token for each sequence")) << v.reason;
   EXPECT_TRUE(contains(v.reason, format_bytes(64ull * 128256 * 4))) << v.reason;
@@ -198,7 +201,7 @@ TEST(PlanAdvice, WithoutAModelItSaysSoAndJudgesByTheHead) {
   const auto judged = [](const char* text) {
     DeviceCaps caps = caps_of("h200");
     caps.memory_bytes = 0;
-    const Verdict v = judge(plan_report(problem_by(text), caps));
+    const Verdict v = judge(plan_report(problem_by(text), caps, kPortable));
     EXPECT_TRUE(contains(v.reason, "model is unknown")) << v.reason;
     EXPECT_TRUE(contains(v.reason, "V/H")) << v.reason;
     return v.pays;
@@ -220,7 +223,7 @@ TEST(PlanAdvice, WithoutAModelNaiveMayStillNotFit) {
 
 TEST(PlanAdvice, TheChecklistHasSixStepsInOrderWithNumbers) {
   const Problem p = problem_by("n16384_h4096_v128256 bf16 mean");
-  const std::vector<std::string> steps = oom_checklist(plan_report(p, caps_of("h200")));
+  const std::vector<std::string> steps = oom_checklist(plan_report(p, caps_of("h200"), kPortable));
   ASSERT_EQ(steps.size(), 6u);
   EXPECT_TRUE(contains(steps[0], "trace end at the loss") && contains(steps[0], "4.20 GB"))
       << steps[0];
@@ -249,7 +252,7 @@ TEST(PlanAdvice, TheChecklistKnowsWhatTheModelLeaves) {
 
 TEST(PlanAdvice, SmallerChunksTakeLessAndStartMoreProducts) {
   const Problem p = problem_by("n16384_h4096_v128256 bf16 mean");
-  const Plan report = plan_report(p, caps_of("h200"));
+  const Plan report = plan_report(p, caps_of("h200"), kPortable);
   const std::vector<ChunkCost> costs = chunk_costs(report);
   ASSERT_GE(costs.size(), 4u);
   EXPECT_EQ(costs[0].chunk, 4096);

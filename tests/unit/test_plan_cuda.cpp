@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans for CUDA cards that are not at hand: what each method's booking is made of, computed here
-// from N, H and V.
+// Plans of the portable route for CUDA cards that are not at hand: what each method's booking is
+// made of, computed here from N, H and V.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +21,13 @@ constexpr std::uint64_t kMiB = 1024 * 1024;
 constexpr std::uint64_t kTokenBytes = 256;
 
 Plan h200(std::string_view text) {
-  const ProblemText parsed = parse_problem(text);
+  ProblemText parsed = parse_problem(text);
+  parsed.request.route = Route::kPortable;
   return plan(parsed.problem, caps_of("h200"), parsed.request);
+}
+
+Plan h200(const Problem& problem, Method method) {
+  return plan(problem, caps_of("h200"), {.method = method, .route = Route::kPortable});
 }
 
 double extra_gb(std::string_view text) { return static_cast<double>(h200(text).extra_bytes) / kGB; }
@@ -163,12 +168,12 @@ TEST(PlanCuda, WhatTwoCallsKeep) {
   Problem p = problem_by("n4096_h4096_v128256 bf16 mean");
   p.pass = Pass::kForwardBackward;
   const std::uint64_t nv = 4096ull * 128256;
-  const Plan naive = plan(p, caps_of("h200"), {.method = Method::kNaive});
+  const Plan naive = h200(p, Method::kNaive);
   EXPECT_TRUE(naive.slots[static_cast<std::size_t>(Slot::kKept)].saved);
   EXPECT_EQ(slot_of(naive, Slot::kGradientPacked), nv * 2);
   expect_extra(naive, nv * (4 + 2) + 4096ull * 4096 * 2 + 32 * kMiB);
-  EXPECT_LE(plan(p, caps_of("h200"), {.method = Method::kFused}).saved_bytes, 256u);
-  const Plan recompute = plan(p, caps_of("h200"), {.method = Method::kRecompute});
+  EXPECT_LE(h200(p, Method::kFused).saved_bytes, 256u);
+  const Plan recompute = h200(p, Method::kRecompute);
   EXPECT_LE(recompute.saved_bytes, 4096 * kTokenBytes);
 }
 

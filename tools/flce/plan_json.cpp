@@ -11,6 +11,8 @@ using Json = nlohmann::ordered_json;
 
 Json seconds_or_null(double seconds) { return seconds > 0.0 ? Json(seconds) : Json(nullptr); }
 
+Json text_or_null(const char* text) { return *text != '\0' ? Json(text) : Json(nullptr); }
+
 Json method_json(const MethodReport& r) {
   // A method that cannot serve the problem has no bytes; one that does not fit has.
   const bool has_bytes = r.peak_bytes > 0;
@@ -24,7 +26,9 @@ Json method_json(const MethodReport& r) {
           {"chunk", number(r.chunk)},
           {"num_chunks", number(r.num_chunks)},
           {"seconds", seconds_or_null(r.seconds)},
-          {"refused", r.refused() ? Json(r.refusal.data()) : Json(nullptr)}};
+          {"refused", text_or_null(r.refusal.data())},
+          {"route", r.route != Route::kAuto ? Json(name_of(r.route)) : Json(nullptr)},
+          {"route_reason", text_or_null(r.route_reason.data())}};
 }
 
 Json pays_json(Pays pays) {
@@ -113,8 +117,10 @@ std::string plan_as_json(const PlanAnswer& a) {
   json["device"] = device_json(q);
   const bool has_route = a.report.route != Route::kAuto;
   json["route"] = has_route ? Json(name_of(a.report.route)) : Json(nullptr);
-  const std::string products = describe_products(a.report);
-  json["products"] = products.empty() ? Json(nullptr) : Json(products);
+  const bool is_chosen = a.report.method != Method::kAuto;
+  json["route_reason"] =
+      is_chosen ? text_or_null(a.of(a.report.method).route_reason.data()) : Json(nullptr);
+  json["products"] = text_or_null(describe_products(a.report).c_str());
   json["tf32"] = q.request.allow_tf32;
   json["tokens"] = p.tokens;
   json["hidden"] = p.hidden;
@@ -128,9 +134,8 @@ std::string plan_as_json(const PlanAnswer& a) {
   json["budget_bytes"] = q.request.budget_bytes > 0 ? Json(q.request.budget_bytes) : Json(nullptr);
   json["methods"] = Json::array();
   for (const Method method : kPrintedMethods) json["methods"].push_back(method_json(a.of(method)));
-  const bool chosen = a.report.method != Method::kAuto;
-  json["chosen"] = chosen ? Json(name_of(a.report.method)) : Json(nullptr);
-  json["chunk"] = chosen ? Json(a.report.chunk) : Json(nullptr);
+  json["chosen"] = is_chosen ? Json(name_of(a.report.method)) : Json(nullptr);
+  json["chunk"] = is_chosen ? Json(a.report.chunk) : Json(nullptr);
   json["slots"] = Json::object();
   for (int i = 0; i < kNumSlots; ++i) {
     const SlotPlace& slot = a.report.slots[static_cast<std::size_t>(i)];

@@ -59,6 +59,9 @@ std::string header_text(const PlanAnswer& a) {
   if (a.report.route != Route::kAuto) {
     text += fmt::format("\nroute    {}{}", name_of(a.report.route),
                         q.request.allow_tf32 ? ", products in tf32" : "");
+    if (a.report.method != Method::kAuto && a.of(a.report.method).route_reason[0] != '\0') {
+      text += fmt::format(" (hopper: {})", a.of(a.report.method).route_reason.data());
+    }
     const std::string products = describe_products(a.report);
     if (!products.empty()) text += fmt::format("\nproducts {}", products);
   }

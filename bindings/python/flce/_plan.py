@@ -85,8 +85,9 @@ def plan(
     """Plans the loss of hidden (tokens, hidden) with a head (vocab, hidden).
 
     `dtype` is "f64", "f32", "bf16" or "f16"; `budget` bytes as a number or text ("2GiB") that
-    `extra_bytes` must not exceed; `device` "cpu", or "cuda" for the current card. With `bias`, its
-    gradient is planned too. Raises InvalidArgument, Unsupported or OutOfBudget (all `flce.Error`).
+    `extra_bytes` must not exceed; `device` "cpu", or "cuda" for the current card; `route` how a
+    card computes: "auto", "portable" or "hopper" (docs/devices.md). With `bias`, its gradient is
+    planned too. Raises InvalidArgument, Unsupported or OutOfBudget (all `flce.Error`).
     """
     lib = _abi.library()
     number = _abi.choice("dtype", dtype, _abi.DTYPES)

@@ -99,11 +99,12 @@ void check_row_stride(const char* name, const MatrixView& view) {
           name, view.row_stride, kMost);
 }
 
-#if FLCE_HAS_HOPPER
-bool is_hopper(const Step& step) { return step.plan->route == Route::kHopper; }
+#ifdef FLCE_HAS_HOPPER
+constexpr bool kHasHopper = true;
 #else
-constexpr bool is_hopper(const Step&) { return false; }
+constexpr bool kHasHopper = false;
 #endif
+bool is_hopper(const Step& step) { return step.plan->route == Route::kHopper; }
 
 class CudaBackend final : public CudaPlanBackend {
  public:
@@ -117,7 +118,9 @@ class CudaBackend final : public CudaPlanBackend {
     check_row_stride("weight", step.inputs->weight);
     check_row_stride("grad_hidden", step.outputs->grad_hidden);
     check_row_stride("grad_weight", step.outputs->grad_weight);
-    if (is_hopper(step)) odds::check_views(step);
+    require(kHasHopper || !is_hopper(step), ErrorCode::kUnsupported,
+            "the plan is for route hopper, but libflce_cuda.so is without its kernels; plan with "
+            "route portable, or install both libraries from one build");
     const int before = current_device();
     if (locator.device() >= 0 && locator.device() != before) {
       check_cuda(cudaSetDevice(locator.device()), "making the memory's device the current one");
@@ -130,15 +133,21 @@ class CudaBackend final : public CudaPlanBackend {
   void prepare(const Step& step) const override { cuda::prepare(step); }
   void scan_targets(const Step& step) const override { cuda::scan_targets(step); }
   void partial(const Step& step, Range tokens, Keep keep, std::int64_t kept_row) const override {
-    if (is_hopper(step)) return odds::partial(step, tokens);
+    if constexpr (kHasHopper) {
+      if (is_hopper(step)) return odds::partial(step, tokens);
+    }
     cuda::partial(step, tokens, keep, kept_row);
   }
   void fused_chunk(const Step& step, Range tokens, Keep) const override {
-    if (is_hopper(step)) return odds::fused_chunk(step, tokens);
+    if constexpr (kHasHopper) {
+      if (is_hopper(step)) return odds::fused_chunk(step, tokens);
+    }
     cuda::fused_chunk(step, tokens);
   }
   void logits(const Step& step, Range tokens, Range vocab) const override {
-    if (is_hopper(step)) return odds::logits(step, tokens, vocab);
+    if constexpr (kHasHopper) {
+      if (is_hopper(step)) return odds::logits(step, tokens, vocab);
+    }
     cuda::logits(step, tokens, vocab);
   }
   void export_stats(const Step& step, Range tokens, std::byte* to) const override {
@@ -155,12 +164,16 @@ class CudaBackend final : public CudaPlanBackend {
   void reduce_loss(const Step& step) const override { cuda::reduce_loss(step); }
   void grad_hidden(const Step& step, Range tokens, Range vocab, std::int64_t kept_row,
                    Turn turn) const override {
-    if (is_hopper(step)) return odds::grad_hidden(step, tokens, vocab, turn);
+    if constexpr (kHasHopper) {
+      if (is_hopper(step)) return odds::grad_hidden(step, tokens, vocab, turn);
+    }
     cuda::grad_hidden(step, tokens, vocab, kept_row, turn);
   }
   void grad_weight(const Step& step, Range tokens, Range vocab, std::int64_t kept_row,
                    Turn turn) const override {
-    if (is_hopper(step)) return odds::grad_weight(step, tokens, vocab, turn);
+    if constexpr (kHasHopper) {
+      if (is_hopper(step)) return odds::grad_weight(step, tokens, vocab, turn);
+    }
     cuda::grad_weight(step, tokens, vocab, kept_row, turn);
   }
   void run_eager(const Step& step) const override { cuda::run_eager(step); }

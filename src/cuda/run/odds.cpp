@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/check.hpp"
 #include "cuda/odds_sizes.hpp"
 #include "cuda/run/current.hpp"
 #include "cuda/run/memory.hpp"
@@ -255,19 +254,6 @@ void sum_grad_hidden(const Odds& odds, Range tokens, Range vocab, Turn turn) {
 }
 
 }  // namespace
-
-void check_views(const Step& step) {
-  const auto check = [](const char* name, const MatrixView& view) {
-    if (!view || view.rows == 0 || view.dtype != Dtype::kBF16) return;
-    require(is_reachable(view), ErrorCode::kUnsupported,
-            "{} begins at {} and has row stride {}; on route hopper it must begin on {} bytes and "
-            "its row stride be a multiple of 8 elements; a plan with route portable takes it",
-            name, view.data, view.row_stride, kAlignmentBytes);
-  };
-  check("weight", step.inputs->weight);
-  check("grad_hidden", step.outputs->grad_hidden);
-  check("grad_weight", step.outputs->grad_weight);
-}
 
 void partial(const Step& step, Range tokens) {
   if (tokens.size() == 0) return;

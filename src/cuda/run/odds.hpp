@@ -7,9 +7,6 @@
 
 namespace flce::cuda::odds {
 
-// Throws where the tensor memory accelerator cannot reach a matrix of this call.
-void check_views(const Step& step);
-
 void partial(const Step& step, Range tokens);
 void fused_chunk(const Step& step, Range tokens);
 // Exponentials in place of logits.

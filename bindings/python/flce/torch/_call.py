@@ -169,6 +169,32 @@ def _tf32(hidden: Tensor) -> bool:
     return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
+_ALIGNMENT = 16  # bytes, of addresses
+_STRIDE_UNIT = 8  # elements, of row strides
+
+
+def needs_portable(*matrices: Tensor | None) -> bool:
+    """Whether the rows of one begin where Hopper's kernels cannot fetch or store them. Of a fake
+    tensor, which has no address, the storage is taken to begin well."""
+    for matrix in matrices:
+        if matrix is None:
+            continue
+        if isinstance(matrix, FakeTensor):
+            address = matrix.storage_offset() * matrix.element_size()
+        else:
+            address = matrix.data_ptr()
+        if matrix.stride(0) % _STRIDE_UNIT or address % _ALIGNMENT:
+            return True
+    return False
+
+
+def _route(weight: Tensor, into: Tensor | None) -> int:
+    """Left to the planner where it may choose. Hidden rows are packed on their way, and gradients
+    that are allocated here begin well."""
+    is_free = not weight.is_cuda or weight.dtype != torch.bfloat16
+    return _abi.ROUTES["auto" if is_free or not needs_portable(weight, into) else "portable"]
+
+
 _plans: dict[tuple[Any, ...], Prepared] = {}
 _MAX_PLANS = 4096
 
@@ -179,12 +205,13 @@ def prepare(
     sequence_length: int,
     *,
     split: bool = False,
-    into: torch.dtype | None = None,
+    into: Tensor | None = None,
     entropy_grad: bool = False,
 ) -> Prepared:
-    """The plan of this problem. `split`: in a forward and a backward call; `into`: the dtype of the
-    buffer that the weight's gradient is added to. On a card: of the current device."""
+    """The plan of this problem. `split`: in a forward and a backward call; `into`: the buffer that
+    the weight's gradient is added to. On a card: of the current device."""
     hidden, weight = inputs.hidden, inputs.weight
+    into_dtype, route = None if into is None else into.dtype, _route(weight, into)
     # The normalizer's value changes with every batch and the plan does not depend on it.
     key = (
         hidden.shape,
@@ -198,13 +225,16 @@ def prepare(
         *options[:7],
         *options[8:],
         split,
-        into,
+        into_dtype,
         entropy_grad,
         _tf32(hidden),
+        route,
     )
     prepared = _plans.get(key)
     if prepared is None:
-        prepared = _prepare(inputs, options, sequence_length, split, into, entropy_grad)
+        prepared = _prepare(
+            inputs, options, sequence_length, split, into_dtype, entropy_grad, route
+        )
         if len(_plans) >= _MAX_PLANS:
             _plans.clear()
         _plans[key] = prepared
@@ -218,6 +248,7 @@ def _prepare(
     split: bool,
     into: torch.dtype | None,
     entropy_grad: bool,
+    route: int,
 ) -> Prepared:
     lib = _abi.library()
     args = _abi.new_args(lib)
@@ -261,7 +292,7 @@ def _prepare(
     request = _abi.new_request(lib)
     request.method, request.policy = options.method, options.policy
     request.chunk, request.budget_bytes = options.chunk, options.budget
-    request.allow_tf32 = int(_tf32(hidden))
+    request.route, request.allow_tf32 = route, int(_tf32(hidden))
     return Prepared(args, _abi.make_plan(lib, args, request))
 
 

@@ -104,9 +104,8 @@ def _prepare_split(
     """The one plan of a forward call and its backward call."""
     if entropy_grad:
         options = options._replace(outputs=options.outputs | _call.ENTROPY)
-    dtype = None if into is None else into.dtype
     return _call.prepare(
-        inputs, options, sequence_length, split=True, into=dtype, entropy_grad=entropy_grad
+        inputs, options, sequence_length, split=True, into=into, entropy_grad=entropy_grad
     )
 
 

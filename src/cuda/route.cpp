@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the Hopper kernels take. Everything else is the portable route's, which takes everything.
+#include "cuda/route.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/text.hpp"
+#include "plan/caps.hpp"
+
+#ifndef FLCE_HAS_HOPPER
+#define FLCE_HAS_HOPPER 0
+#endif
+
+namespace flce::cuda {
+namespace {
+
+constexpr int kHopperCapability = 90;
+// TMA fetches rows that begin on 16 bytes.
+constexpr std::int64_t kHiddenUnit = 8;
+// Numbers of columns are compared in f32; rows are counted by 32-bit integers.
+constexpr std::int64_t kMaxVocab = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
+
+// The first condition that is not met, as a clause about "it", the route.
+class Unmet {
+ public:
+  template <typename... Args>
+  void unless(bool holds, fmt::format_string<Args...> clause, Args&&... args) {
+    if (!holds && text_[0] == '\0') write_text(text_, clause, std::forward<Args>(args)...);
+  }
+  bool none() const { return text_[0] == '\0'; }
+  const std::array<char, 160>& text() const { return text_; }
+
+ private:
+  std::array<char, 160> text_{};
+};
+
+// One line a condition: a line goes when the kernels learn what it excludes.
+Unmet unmet_by(const Problem& p, Method method) {
+  const Options& o = p.options;
+  const Wants& w = p.wants;
+  Unmet unmet;
+  unmet.unless(p.dtype == Dtype::kBF16, "it takes bf16, not {}", name_of(p.dtype));
+  unmet.unless(p.hidden >= kHiddenUnit && p.hidden % kHiddenUnit == 0,
+               "it takes a hidden size that is a multiple of {}, not {}", kHiddenUnit, p.hidden);
+  unmet.unless(p.vocab >= 1, "it takes 1 vocabulary row or more");
+  unmet.unless(p.vocab < kMaxVocab, "it takes fewer than {} vocabulary rows, not {}", kMaxVocab,
+               p.vocab);
+  unmet.unless(p.tokens >= 1, "it takes 1 token or more");
+  unmet.unless(p.tokens < kMaxTokens, "it takes fewer than {} tokens, not {}", kMaxTokens,
+               p.tokens);
+  unmet.unless(p.shard.total == 0, "it takes whole heads, none that is split over ranks");
+  unmet.unless(!p.has_bias(), "it does not take a bias");
+  unmet.unless(o.softcap == 0.0, "it does not take a softcap");
+  unmet.unless(o.label_smoothing == 0.0, "it does not take label smoothing");
+  unmet.unless(!w.entropy, "it does not give the entropy");
+  unmet.unless(p.grad_entropy_dtype == Dtype::kNone, "it does not differentiate the entropy");
+  unmet.unless(!w.argmax && !w.num_correct, "it gives neither argmax nor accuracy");
+  unmet.unless(w.topk == 0, "it does not give the top-k");
+  unmet.unless(method == Method::kFused || method == Method::kRecompute,
+               "it computes fused and recompute, not {}", name_of(method));
+  return unmet;
+}
+
+}  // namespace
+
+bool has_hopper() noexcept { return FLCE_HAS_HOPPER != 0; }
+
+RouteChoice choose_route(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request,
+                         Method method) {
+  RouteChoice choice{Route::kPortable};
+  if (request.route == Route::kPortable) return choice;
+  const bool is_hopper = capability_of(caps) == kHopperCapability;
+  // Where nobody asked, there is nothing to explain about a card that has one route.
+  if (request.route == Route::kAuto && !is_hopper) return choice;
+  if (!is_hopper) {
+    write_text(choice.reason, "it needs a card of compute capability 9.0 (h100-80, h200), not '{}'",
+               caps.name.data());
+    return choice;
+  }
+  if (!has_hopper()) {
+    write_text(choice.reason, "this build is without its kernels");
+    return choice;
+  }
+  const Unmet unmet = unmet_by(problem, method);
+  choice.reason = unmet.text();
+  if (unmet.none()) choice.route = Route::kHopper;
+  return choice;
+}
+
+}  // namespace flce::cuda
