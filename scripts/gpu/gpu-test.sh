@@ -106,7 +106,8 @@ run_ptx() {
     'test_op_eager=Op/Eager.*' 'test_gpu_rows=Gpu/GpuRows.*'; do
     file=${pair%%=*}
     ln -s "$(program "$file")" "$work/ptx/bin/$file"
-    in_turn "gpu_ptx_${file#test_}" env FLCE_TEST_DEVICE=cuda CUDA_CACHE_DISABLE=1 \
+    in_turn "gpu_ptx_${file#test_}" env FLCE_TEST_DEVICE=cuda FLCE_TEST_ROUTE=portable \
+      CUDA_CACHE_DISABLE=1 \
       "$work/ptx/bin/$file" --gtest_brief=1 "--gtest_filter=${pair#*=}"
   done
   wait

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "support/device.hpp"
 #include "support/storage.hpp"
 
 namespace flce_test {
@@ -42,6 +43,7 @@ PackedCall::PackedCall(const Case& c, const RunConfig& config) {
   flce::PlanRequest request;
   request.method = config.method;
   request.chunk = config.chunk;
+  request.route = test_route();
   plan_ =
       flce::plan(flce::problem_of(inputs_, outputs_, options_of(c)), flce::cuda_caps(), request);
   workspace_ = flce::DeviceMemory(plan_.workspace_bytes);

@@ -60,6 +60,11 @@ void on_device(const flce::RunOptions& options, Call call) {
 
 }  // namespace
 
+flce::Route test_route() {
+  const char* text = std::getenv("FLCE_TEST_ROUTE");
+  return on_cuda() && text != nullptr ? flce::route_of(text) : flce::Route::kAuto;
+}
+
 TestDevice test_device() {
   static const TestDevice device = read_test_device();
   return device;

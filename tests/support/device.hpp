@@ -4,7 +4,8 @@
 // mirrors, and they are copied back, so that every check for damage means the same there.
 //
 // FLCE_TEST_DEVICE chooses: cpu (the default), cuda, or copy, which mirrors into other host memory
-// and runs on the CPU: that tests the mirroring itself.
+// and runs on the CPU: that tests the mirroring itself. FLCE_TEST_ROUTE=portable keeps a card to that
+// route.
 #pragma once
 
 #include <span>
@@ -16,6 +17,8 @@ namespace flce_test {
 enum class TestDevice { kCpu, kCopy, kCuda };
 TestDevice test_device();
 inline bool on_cuda() { return test_device() == TestDevice::kCuda; }
+// The route that tests ask for on a card: FLCE_TEST_ROUTE, else auto.
+flce::Route test_route();
 // Why a test of something that only the CPU does is skipped there.
 inline constexpr const char* kCpuAlone = "about threads of the CPU; a card has its own test";
 

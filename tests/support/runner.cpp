@@ -16,8 +16,17 @@
 namespace flce_test {
 namespace {
 
-flce::PlanRequest request_of(const RunConfig& config) {
+// Whether Hopper's kernels can fetch and store the rows of this layout (16-bit elements).
+bool has_whole_rows(const Case& c) {
+  const Layout& l = c.layout;
+  const std::int64_t hidden = c.in.hidden;
+  return l.offset % 8 == 0 && (hidden + l.weight_gap) % 8 == 0 && (hidden + l.grad_gap) % 8 == 0;
+}
+
+flce::PlanRequest request_of(const Case& c, const RunConfig& config) {
   flce::PlanRequest request;
+  request.route = test_route();
+  if (on_cuda() && !has_whole_rows(c)) request.route = flce::Route::kPortable;
   request.method = config.method;
   request.chunk = config.chunk;
   request.budget_bytes = config.budget_bytes;
@@ -80,7 +89,7 @@ std::string describe(const Case& c, const RunConfig& config) {
   const Layout& l = c.layout;
   return fmt::format(
       "{} | seed {} threads {} | gaps {} {} {} {}, offset {}, strides {} {} {} {} {}{}",
-      flce::format_problem(problem, request_of(config)), c.seed, config.threads, l.hidden_gap,
+      flce::format_problem(problem, request_of(c, config)), c.seed, config.threads, l.hidden_gap,
       l.weight_gap, l.grad_gap, l.output_gap, l.offset, l.target_stride, l.bias_stride,
       l.class_weight_stride, l.token_weight_stride, l.upstream_stride,
       l.reversed_rows ? " reversed" : "");
@@ -99,7 +108,7 @@ bool may_refuse(const Case& c, const RunConfig& config) {
 std::optional<std::string> refusal(const Case& c, const RunConfig& config) {
   const Memory memory(c);
   const flce::Plan report = flce::plan_report(memory.problem(c, config.pass),
-                                              caps_with(config.threads), request_of(config));
+                                              caps_with(config.threads), request_of(c, config));
   for (const flce::MethodReport& method : report.methods) {
     if (method.method == config.method && method.refused()) return method.refusal.data();
   }
@@ -110,7 +119,7 @@ Outcome run_case(const Case& c, const RunConfig& config) {
   const Memory memory(c);
   Outcome outcome;
   outcome.plan =
-      flce::plan(memory.problem(c, config.pass), caps_with(config.threads), request_of(config));
+      flce::plan(memory.problem(c, config.pass), caps_with(config.threads), request_of(c, config));
   Block workspace(outcome.plan.workspace_bytes);
   Block saved(outcome.plan.saved_bytes);
   if (config.pass == flce::Pass::kRun) {

@@ -7,6 +7,7 @@
 #include "cuda/odds_sizes.hpp"
 #include "cuda/run/current.hpp"
 #include "cuda/run/memory.hpp"
+#include "cuda/run/products.hpp"
 #include "kernels/hopper/kernels.hpp"
 
 namespace flce::cuda::odds {
@@ -76,14 +77,13 @@ class Odds {
   Rows hidden_rows() const { return {hidden().data, hidden().row_stride, hidden().dtype}; }
   Matrix weight(std::int64_t first) const {
     const MatrixView& w = memory_.step().inputs->weight;
-    return {row_of(w, first), w.rows > 1 ? w.row_stride : problem().hidden};
+    return {row_of(w, first), stride_of(w)};
   }
   // Where the first product reads the chunk's hidden rows: as they lie, or packed if they lie so
   // that it cannot. The scaled ones take that place later.
   bool packs_hidden() const { return !is_reachable(hidden()); }
   Matrix x(Range tokens) const {
-    const std::int64_t stride = hidden().rows > 1 ? hidden().row_stride : problem().hidden;
-    if (!packs_hidden()) return {row_of(hidden(), tokens.begin), stride};
+    if (!packs_hidden()) return {row_of(hidden(), tokens.begin), stride_of(hidden())};
     launch_pack_hidden(call(), hidden_rows(), packed(), problem().hidden, tokens.begin,
                        tokens.size(), problem().hidden, false, stream());
     return {packed(), problem().hidden};
@@ -204,7 +204,7 @@ void multiply_f32_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn 
   g.a = {odds.e(), odds.sizes().e_cols, true};
   g.b = {odds.packed(), odds.problem().hidden, false};
   g.d = row_of(out, vocab.begin);
-  g.d_row_stride = out.rows > 1 ? out.row_stride : g.n;
+  g.d_row_stride = stride_of(out);
   g.accumulate = odds.problem().accumulate_grad_weight || !turn.first;
   g.device_alpha = odds.alpha();
   g.device_beta = odds.call().gradient_scale->beta;
@@ -219,7 +219,7 @@ void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn
   g.e = odds.e_matrix();
   g.xs = {odds.packed(), odds.problem().hidden};
   g.out = row_of(out, vocab.begin);
-  g.out_row_stride = out.rows > 1 ? out.row_stride : odds.problem().hidden;
+  g.out_row_stride = stride_of(out);
   g.rows = int_of(tokens.size());
   g.cols = int_of(vocab.size());
   g.hidden = int_of(odds.problem().hidden);
@@ -298,7 +298,7 @@ void grad_hidden(const Step& step, Range tokens, Range vocab, Turn turn) {
     g.e = odds.e_matrix();
     g.w = odds.weight(0);
     g.out = row_of(out, tokens.begin);
-    g.out_row_stride = out.rows > 1 ? out.row_stride : odds.problem().hidden;
+    g.out_row_stride = stride_of(out);
     g.rows = int_of(tokens.size());
     g.cols = int_of(vocab.size());
     g.hidden = int_of(odds.problem().hidden);

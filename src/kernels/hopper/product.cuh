@@ -5,12 +5,13 @@
 #pragma once
 
 #include <cuda_runtime.h>
-
 #include <cutlass/cutlass.h>
+
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/epilogue/fusion/sm90_visitor_tma_warpspecialized.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
+
 #include "kernels/hopper/kernels.hpp"
 
 namespace flce::cuda::hopper {

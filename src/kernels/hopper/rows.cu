@@ -348,9 +348,9 @@ void launch_target_sums(const Chunk& chunk, const Rows& x, int first_col, int co
 void launch_add_target_sums(const int* sum_of, const float* table, const float* alpha, int cols,
                             int hidden, const RowsOut& to, cudaStream_t stream) {
   constexpr int kMostBlocks = 2048;
-  add_target_sums < <<cols<kMostBlocks ? cols : kMostBlocks, kThreads, 0, stream>>>(
-                        sum_of, table, alpha, cols, hidden, static_cast<float*>(to.data),
-                        to.row_stride);
+  const int blocks = cols < kMostBlocks ? cols : kMostBlocks;
+  add_target_sums<<<blocks, kThreads, 0, stream>>>(sum_of, table, alpha, cols, hidden,
+                                                   static_cast<float*>(to.data), to.row_stride);
 }
 
 void launch_store_grad_hidden(const Chunk& chunk, const float* sums, const Matrix& w,

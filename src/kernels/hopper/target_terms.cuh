@@ -179,7 +179,6 @@ struct WeightVisitor : VisitorBase<WeightParams> {
                                  int epi_n) {
       using namespace cute;
       auto at = coordinates(_, _, _, epi_m, epi_n);
-      const WeightTurn turn = params->turn;
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; v += 2) {  // two columns beside each other
         const auto where = at(epi_v * kCount + v);
