@@ -212,9 +212,12 @@ void check_rows_for_hopper(const char* name, const MatrixView& view) {
   constexpr std::int64_t kUnit = 8;
   constexpr std::uintptr_t kBytes = 16;
   const auto address = reinterpret_cast<std::uintptr_t>(view.data);
-  require(view.row_stride % kUnit == 0 && address % kBytes == 0,
+  const bool has_whole_rows =
+      view.rows <= 1 || (view.row_stride % kUnit == 0 && view.row_stride >= view.cols);
+  require(has_whole_rows && address % kBytes == 0,
           "{} is at address {:#x} with row stride {}; route hopper needs addresses of whole {} "
-          "bytes and strides of whole {} elements, route portable (PlanRequest::route) takes any",
+          "bytes and rows behind each other, at strides of whole {} elements; route portable "
+          "(PlanRequest::route) takes any",
           name, address, view.row_stride, kBytes, kUnit);
 }
 
@@ -248,6 +251,7 @@ void validate_views(const Plan& plan, const Inputs& inputs, const Outputs& outpu
   if (phase != Phase::kBackward) check_results(check, p, outputs);
   if (writes_grads) check_grads(check, p, outputs);
   if (plan.route == Route::kHopper) {
+    check_rows_for_hopper("hidden", inputs.hidden);
     check_rows_for_hopper("weight", inputs.weight);
     if (writes_grads && p.wants.grad_hidden)
       check_rows_for_hopper("grad_hidden", outputs.grad_hidden);

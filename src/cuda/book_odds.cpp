@@ -45,11 +45,11 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   const bool scratch_stays = s.sums_grad_hidden || s.has_f32_weight;
   ledger.book(Slot::kGemmScratch, gemm_scratch_bytes(p, s.chunk),
               scratch_stays ? kAlways : before_gradients);
-  ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, p.hidden, 2));
   if (!p.wants.any_gradient()) return;
   ledger.book(Slot::kKept, bytes_of(s.chunk, s.e_cols, 2));
   if (s.sums_grad_hidden) ledger.book(Slot::kGradHiddenAcc, bytes_of(p.tokens, p.hidden, 4));
   if (!p.wants.grad_weight) return;
+  ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, p.hidden, 2));
   // A backward pass by slabs has no stages of its own to share with.
   const Lifetime gradients =
       is_recompute ? kAlways : Lifetime{Stage::kGradWeight, Stage::kGradWeight};

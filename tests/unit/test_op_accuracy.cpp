@@ -51,10 +51,18 @@ const std::vector<Setting>& settings() {
 
 void expect_rule(const char* name, const std::vector<double>& got,
                  const std::vector<double>& unfused, const std::vector<double>& exact,
-                 double rounding, const std::string& text) {
+                 double rounding, const std::string& text, double factor = 1.05) {
   const double mine = relative_error(got, exact);
   const double theirs = relative_error(unfused, exact);
-  EXPECT_LE(mine, 1.05 * theirs + rounding) << name << ", unfused " << theirs << "\n" << text;
+  EXPECT_LE(mine, factor * theirs + rounding) << name << ", unfused " << theirs << "\n" << text;
+}
+
+// Route hopper's fused grad_weight is a product of two rounded operands where the unfused one
+// rounds one (docs/numerics.md): sqrt(2) as much, where few terms make up a sum.
+double weight_factor(const flce::Plan& plan) {
+  const bool rounds_twice =
+      plan.route == flce::Route::kHopper && plan.method == flce::Method::kFused;
+  return rounds_twice ? 1.05 * std::sqrt(2.0) : 1.05;
 }
 
 // Of z_y, which products make.
@@ -91,13 +99,14 @@ class Accuracy : public testing::TestWithParam<std::tuple<Dtype, Data>> {
     for (const flce::Method method : kMethods) {
       for (const std::int64_t chunk : {0, 40}) {
         const RunConfig config{method, chunk, 2};
-        const Results got = run_case(c, config).results;
+        const Outcome outcome = run_case(c, config);
+        const Results& got = outcome.results;
         const std::string text = std::string(setting) + ": " + describe(c, config);
         expect_rule("loss", got.loss, unfused.loss, exact.loss, 0x1p-24 + largest_cut_off(c), text);
         expect_rule("grad_hidden", got.grad_hidden, unfused.grad_hidden, exact.grad_hidden,
                     oracle::unit_roundoff(format), text);
         expect_rule("grad_weight", got.grad_weight, unfused.grad_weight, exact.grad_weight,
-                    oracle::unit_roundoff(weight_format), text);
+                    oracle::unit_roundoff(weight_format), text, weight_factor(outcome.plan));
       }
     }
   }

@@ -24,14 +24,6 @@ int num_sms() {
   return count;
 }
 
-constexpr std::int64_t kAlignmentBytes = 16;
-
-bool is_reachable(const MatrixView& view) {
-  const std::int64_t size = size_of(view.dtype);
-  return reinterpret_cast<std::uintptr_t>(view.data) % kAlignmentBytes == 0 &&
-         (view.rows <= 1 || view.row_stride * size % kAlignmentBytes == 0);
-}
-
 // A call by this route: the memory of a chunk under the names of its kernels.
 class Odds {
  public:
@@ -64,7 +56,7 @@ class Odds {
   }
   TilePart* parts() const { return reinterpret_cast<TilePart*>(memory_.at(Slot::kTileStats)); }
   float* sample() const { return reinterpret_cast<float*>(memory_.at(Slot::kTileStats)); }
-  std::byte* packed() const { return memory_.at(Slot::kHiddenPacked); }
+  std::byte* scaled_hidden() const { return memory_.at(Slot::kHiddenPacked); }
   std::byte* e() const { return sizes_.e_cols > 0 ? memory_.at(Slot::kKept) : nullptr; }
   Matrix e_matrix() const { return {e(), sizes_.e_cols}; }
   float* target_sums() const { return reinterpret_cast<float*>(memory_.at(Slot::kTargetSums)); }
@@ -79,15 +71,7 @@ class Odds {
     const MatrixView& w = memory_.step().inputs->weight;
     return {row_of(w, first), stride_of(w)};
   }
-  // Where the first product reads the chunk's hidden rows: as they lie, or packed if they lie so
-  // that it cannot. The scaled ones take that place later.
-  bool packs_hidden() const { return !is_reachable(hidden()); }
-  Matrix x(Range tokens) const {
-    if (!packs_hidden()) return {row_of(hidden(), tokens.begin), stride_of(hidden())};
-    launch_pack_hidden(call(), hidden_rows(), packed(), problem().hidden, tokens.begin,
-                       tokens.size(), problem().hidden, false, stream());
-    return {packed(), problem().hidden};
-  }
+  Matrix x(Range tokens) const { return {row_of(hidden(), tokens.begin), stride_of(hidden())}; }
 
  private:
   Memory memory_;
@@ -178,10 +162,10 @@ void make_statistics(const Odds& odds, Range tokens, bool keep) {
 }
 
 // What the gradients' products read beside the exponentials of `cols` columns.
-void scale_rows(const Odds& odds, Range tokens, bool scales_hidden) {
-  const bool wants_xs = odds.problem().wants.grad_weight && scales_hidden;
+void scale_rows(const Odds& odds, Range tokens, bool is_unit) {
   launch_scaled_rows(odds.call(), odds.chunk(tokens), odds.hidden_rows(),
-                     wants_xs ? odds.packed() : nullptr, odds.problem().hidden, odds.stream());
+                     odds.problem().wants.grad_weight ? odds.scaled_hidden() : nullptr,
+                     odds.problem().hidden, is_unit, odds.stream());
 }
 
 void clear_rows(const Odds& odds, Range tokens, Range vocab) {
@@ -202,7 +186,7 @@ void multiply_f32_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn 
   g.n = odds.problem().hidden;
   g.k = tokens.size();
   g.a = {odds.e(), odds.sizes().e_cols, true};
-  g.b = {odds.packed(), odds.problem().hidden, false};
+  g.b = {odds.scaled_hidden(), odds.problem().hidden, false};
   g.d = row_of(out, vocab.begin);
   g.d_row_stride = stride_of(out);
   g.accumulate = odds.problem().accumulate_grad_weight || !turn.first;
@@ -217,7 +201,7 @@ void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn
   const MatrixView& out = odds.memory().step().outputs->grad_weight;
   GradWeight g;
   g.e = odds.e_matrix();
-  g.xs = {odds.packed(), odds.problem().hidden};
+  g.xs = {odds.scaled_hidden(), odds.problem().hidden};
   g.out = row_of(out, vocab.begin);
   g.out_row_stride = stride_of(out);
   g.rows = int_of(tokens.size());
@@ -267,7 +251,7 @@ void fused_chunk(const Step& step, Range tokens) {
   make_statistics(odds, tokens, true);
   launch_combine(odds.call(), tokens.begin, tokens.size(), odds.stream());
   launch_coefficients(odds.call(), tokens.begin, tokens.size(), odds.stream());
-  scale_rows(odds, tokens, true);
+  scale_rows(odds, tokens, false);
   clear_rows(odds, tokens, {0, odds.problem().vocab});
   check_launch("fused_chunk");
 }
@@ -277,12 +261,12 @@ void logits(const Step& step, Range tokens, Range vocab) {
   const Odds odds(step);
   const Chunk chunk = odds.chunk(tokens);
   const Matrix x = odds.x(tokens);
-  // The numbers of a single chunk stay for all slabs, its scaled rows if they have a place of their
-  // own.
-  const bool is_new = vocab.begin == 0 || odds.sizes().num_chunks > 1;
-  if (is_new) launch_known_offsets(odds.call(), chunk, odds.stream());
+  // What is made of a single chunk's tokens stays for all slabs.
+  if (vocab.begin == 0 || odds.sizes().num_chunks > 1) {
+    launch_known_offsets(odds.call(), chunk, odds.stream());
+    scale_rows(odds, tokens, true);
+  }
   multiply(odds, exponentials_of(odds, x, chunk, vocab, true), 0, tokens.size(), nullptr);
-  if (is_new || odds.packs_hidden()) scale_rows(odds, tokens, true);
   clear_rows(odds, tokens, vocab);
   check_launch("logits");
 }

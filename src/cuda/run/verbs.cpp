@@ -75,7 +75,12 @@ void prepare(const Step& step) {
 void scan_targets(const Step& step) {
   const Memory memory(step);
   launch_scan_targets(memory.call(), memory.stream());
-  if (memory.call().scales_gradient) launch_gradient_scale(memory.call(), memory.stream());
+  // The upstream gradient of a forward call is known to none but `fused`, whose is 1.
+  const bool makes_gradients =
+      step.problem().pass == Pass::kRun || step.plan->method == Method::kFused;
+  if (memory.call().scales_gradient && makes_gradients) {
+    launch_gradient_scale(memory.call(), memory.stream());
+  }
   check_launch("scan_targets");
 }
 

@@ -105,7 +105,8 @@ struct Chunk {
 // loses) and of the target, whose logit is made here (-> states.stats); also factor and target.
 void launch_offsets(const Call& call, const Chunk& chunk, const Rows& x, const Matrix& w,
                     const float* sample, int sample_cols, cudaStream_t stream);
-// Offsets again, of logits whose statistics a forward call has kept.
+// Offsets for a backward pass, whose coefficients are known: E_ij is the gradient itself but for its
+// sign, which is what row_scale then is. Nothing is rounded beside E.
 void launch_known_offsets(const Call& call, const Chunk& chunk, cudaStream_t stream);
 // Parts -> states.stats. A row whose exponents leave the range in which bf16 and f32 hold them gets
 // the right offset and marks its group of rows in `groups` (is_last: does not; only marked groups
@@ -114,9 +115,9 @@ void launch_finish_rows(const Call& call, const Chunk& chunk, const TilePart* pa
                         std::int64_t part_stride, int* groups, bool is_last, cudaStream_t stream);
 inline constexpr int kGroupRows = 1024;
 // gradients -> row_scale and target_term; xs = v_i * x_i in bf16, 0 without a gradient. xs may be
-// null.
+// null. is_unit: with launch_known_offsets.
 void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, void* xs,
-                        std::int64_t xs_stride, cudaStream_t stream);
+                        std::int64_t xs_stride, bool is_unit, cudaStream_t stream);
 // Zeros in the exponentials of rows without a gradient that may hold NaN: a product of 0 and NaN
 // would reach all of grad_weight.
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,

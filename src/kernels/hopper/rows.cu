@@ -128,8 +128,10 @@ __global__ void known_offsets(const __grid_constant__ Call call,
   const int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= chunk.rows) return;
   const std::int64_t token = chunk.first + row;
-  store_token_row(call, chunk, row, factor_of(call, token),
-                  static_cast<float>(call.states[token].stats.max * kLog2E));
+  const double size = fabs(call.gradients[token].row.a);
+  const double power = size > 0.0 && isfinite(size) ? log2(size) : 0.0;
+  const double offset = call.states[token].stats.max * kLog2E - power;
+  store_token_row(call, chunk, row, factor_of(call, token), static_cast<float>(offset));
 }
 
 constexpr int kFinishRows = 32;
@@ -178,12 +180,14 @@ __global__ void __launch_bounds__(kFinishRows* kFinishSlices)
 
 __global__ void __launch_bounds__(kThreads)
     scaled_rows(const __grid_constant__ Call call, const __grid_constant__ Chunk chunk,
-                const Rows x, __nv_bfloat16* xs, std::int64_t xs_stride) {
+                const Rows x, __nv_bfloat16* xs, std::int64_t xs_stride, bool is_unit) {
   const int row = blockIdx.x;
   const std::int64_t token = chunk.first + row;
   const TokenGradient& gradient = call.gradients[token];
   const bool is_active = gradient.is_active != 0;
-  const float scale = is_active ? static_cast<float>(gradient.row.a) : 0.0f;
+  double of_row = gradient.row.a;
+  if (is_unit && of_row != 0.0 && isfinite(of_row)) of_row = of_row > 0.0 ? 1.0 : -1.0;
+  const float scale = is_active ? static_cast<float>(of_row) : 0.0f;
   if (threadIdx.x == 0) {
     chunk.tokens.row_scale[row] = scale;
     chunk.tokens.target_term[row] = is_active ? static_cast<float>(gradient.row.t) : 0.0f;
@@ -327,9 +331,9 @@ void launch_finish_rows(const Call& call, const Chunk& chunk, const TilePart* pa
 }
 
 void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, void* xs,
-                        std::int64_t xs_stride, cudaStream_t stream) {
+                        std::int64_t xs_stride, bool is_unit, cudaStream_t stream) {
   scaled_rows<<<chunk.rows, kThreads, 0, stream>>>(call, chunk, x, static_cast<__nv_bfloat16*>(xs),
-                                                   xs_stride);
+                                                   xs_stride, is_unit);
 }
 
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,

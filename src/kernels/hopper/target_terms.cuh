@@ -115,9 +115,11 @@ CUTLASS_DEVICE bool leaves_halves(WeightTurn turn) {
 }
 
 // alpha * (sum + target_sums[sum_of[j]]), written or added (WeightTurn). Few rows of a vocabulary
-// are anyone's target: a thread looks once a fragment.
+// are anyone's target: a thread looks once a fragment. `kJoins`: any turn but kWrite.
+template <bool kJoins>
 struct WeightVisitor : VisitorBase<WeightParams> {
-  using VisitorBase::VisitorBase;
+  using VisitorBase<WeightParams>::VisitorBase;
+  using VisitorBase<WeightParams>::params;
 
   template <typename Ints, typename Coordinates>
   struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
@@ -150,7 +152,7 @@ struct WeightVisitor : VisitorBase<WeightParams> {
       add_target_sums(grad, epi_v, epi_m, epi_n);
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; ++v) grad[v] *= alpha;
-      if (params->turn != WeightTurn::kWrite) join_old(grad, epi_v, epi_m, epi_n);
+      if constexpr (kJoins) join_old(grad, epi_v, epi_m, epi_n);
       return grad;
     }
 

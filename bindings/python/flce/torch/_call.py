@@ -183,16 +183,18 @@ def needs_portable(*matrices: Tensor | None) -> bool:
             address = matrix.storage_offset() * matrix.element_size()
         else:
             address = matrix.data_ptr()
-        if matrix.stride(0) % _STRIDE_UNIT or address % _ALIGNMENT:
+        stride = matrix.stride(0)
+        if address % _ALIGNMENT:
+            return True
+        if matrix.shape[0] > 1 and (stride % _STRIDE_UNIT or stride < matrix.shape[1]):
             return True
     return False
 
 
-def _route(weight: Tensor, into: Tensor | None) -> int:
-    """Left to the planner where it may choose. Hidden rows are packed on their way, and gradients
-    that are allocated here begin well."""
+def _route(hidden: Tensor, weight: Tensor, into: Tensor | None) -> int:
+    """Left to the planner where it may choose. Gradients that are allocated here begin well."""
     is_free = not weight.is_cuda or weight.dtype != torch.bfloat16
-    return _abi.ROUTES["auto" if is_free or not needs_portable(weight, into) else "portable"]
+    return _abi.ROUTES["auto" if is_free or not needs_portable(hidden, weight, into) else "portable"]
 
 
 _plans: dict[tuple[Any, ...], Prepared] = {}
@@ -211,7 +213,7 @@ def prepare(
     """The plan of this problem. `split`: in a forward and a backward call; `into`: the buffer that
     the weight's gradient is added to. On a card: of the current device."""
     hidden, weight = inputs.hidden, inputs.weight
-    into_dtype, route = None if into is None else into.dtype, _route(weight, into)
+    into_dtype, route = None if into is None else into.dtype, _route(hidden, weight, into)
     # The normalizer's value changes with every batch and the plan does not depend on it.
     key = (
         hidden.shape,
