@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each method books by route hopper. Pure: the planner calls it many times.
 //   fused      C*V exponentials in bf16, C*H scaled hidden states in bf16, sums of target terms (at
-//              most C*H in f32), lower halves of grad_weight (V*H*2) if it is summed over chunks
+//              most C*H in f32), sums of a bf16 grad_weight (V*H*4)
+//              over several chunks
 //   recompute  C*slab exponentials, the same for a slab, N*H sums in f32
 //   the loss   the statistics of tiles, 8 bytes for 192 logits
 #include <algorithm>
@@ -26,7 +27,7 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.sum_rows = p.wants.grad_weight ? std::min(s.chunk, s.slab) : 0;
   s.sums_grad_hidden = p.wants.grad_hidden && s.slab < p.vocab;
   s.has_f32_weight = grad_weight_dtype_of(p) == Dtype::kF32;
-  s.splits_grad_weight = p.wants.grad_weight && s.num_chunks > 1 && !s.has_f32_weight;
+  s.sums_grad_weight = p.wants.grad_weight && s.num_chunks > 1 && !s.has_f32_weight;
   return s;
 }
 
@@ -42,7 +43,7 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
       std::max(bytes_of(s.part_stride, s.num_tiles, 8), bytes_of(s.chunk, s.sample_cols, 4)),
       before_gradients);
   // Only the sample's product, unless cuBLASLt makes sums in f32.
-  const bool scratch_stays = s.sums_grad_hidden || s.has_f32_weight;
+  const bool scratch_stays = s.sums_grad_hidden || s.has_f32_weight || s.sums_grad_weight;
   ledger.book(Slot::kGemmScratch, gemm_scratch_bytes(p, s.chunk),
               scratch_stays ? kAlways : before_gradients);
   if (!p.wants.any_gradient()) return;
@@ -55,7 +56,7 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
       is_recompute ? kAlways : Lifetime{Stage::kGradWeight, Stage::kGradWeight};
   ledger.book(Slot::kTargetSums,
               saturating_add(bytes_of(s.sum_rows, p.hidden, 4), bytes_of(s.slab, 1, 4)), gradients);
-  if (s.splits_grad_weight) ledger.book(Slot::kGradWeightAcc, bytes_of(s.slab, p.hidden, 2));
+  if (s.sums_grad_weight) ledger.book(Slot::kGradWeightAcc, bytes_of(s.slab, p.hidden, 4));
 }
 
 // Exponentials take 2 bytes for each token, sums of target terms 4 for each hidden state.

@@ -17,14 +17,14 @@ inline constexpr std::int64_t kSampleCols = 256;
 struct OddsSizes {
   std::int64_t chunk = 1;
   std::int64_t num_chunks = 1;
-  std::int64_t slab = 1;            // columns of E that are held at once
-  std::int64_t e_cols = 0;          // of a row of E, to whole lines; 0: E is not kept
-  std::int64_t part_stride = 0;     // tokens, to whole lines
-  std::int64_t num_tiles = 0;       // of a row of the whole vocabulary
-  std::int64_t sample_cols = 0;     // of the logits that offsets are guessed from
-  std::int64_t sum_rows = 0;        // sums of target terms
-  bool sums_grad_hidden = false;    // in f32, over slabs
-  bool splits_grad_weight = false;  // its sum over chunks, bf16: lower halves in the workspace
+  std::int64_t slab = 1;          // columns of E that are held at once
+  std::int64_t e_cols = 0;        // of a row of E, to whole lines; 0: E is not kept
+  std::int64_t part_stride = 0;   // tokens, to whole lines
+  std::int64_t num_tiles = 0;     // of a row of the whole vocabulary
+  std::int64_t sample_cols = 0;   // of the logits that offsets are guessed from
+  std::int64_t sum_rows = 0;      // sums of target terms
+  bool sums_grad_hidden = false;  // in f32, over slabs
+  bool sums_grad_weight = false;  // bf16, in f32, over chunks
   bool has_f32_weight = false;
 };
 

@@ -78,14 +78,12 @@ TEST_P(Hopper, ChunksOfAnySize) {
 
 TEST_P(Hopper, AddsToWhatIsThere) {
   for (const std::int64_t chunk : {0, 70, 150}) {
-    for (const Dtype weight : {Dtype::kBF16, Dtype::kF32}) {
-      Case c = hopper_case({300, 40, 500}, 17);
-      c.grad_weight_dtype = weight;
-      Rng rng(18);
-      c.grad_weight_start = random_normals(weight, 500 * 40, 1e-2, rng);
-      check(c, chunk);
-      if (HasFailure()) return;
-    }
+    Case c = hopper_case({300, 40, 500}, 17);
+    c.grad_weight_dtype = Dtype::kF32;
+    Rng rng(18);
+    c.grad_weight_start = random_normals(Dtype::kF32, 500 * 40, 1e-2, rng);
+    check(c, chunk);
+    if (HasFailure()) return;
   }
 }
 

@@ -13,7 +13,10 @@ pytest.importorskip("transformers")
 from flce.torch import patch
 from hf_support import assert_same_gradients, batch, close, pair
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),
+]
 
 
 def on_card(inputs: dict[str, Any]) -> dict[str, Any]:

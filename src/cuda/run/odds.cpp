@@ -17,7 +17,7 @@ using namespace hopper;
 
 int int_of(std::int64_t n) { return static_cast<int>(n); }
 
-int num_sms() {
+int count_sms() {
   int count = 0;
   check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current_device()),
              "asking for the number of multiprocessors");
@@ -30,7 +30,7 @@ class Odds {
   explicit Odds(const Step& step)
       : memory_(step),
         sizes_(odds_sizes_of(step.problem(), tiling_of(*step.plan), step.kept)),
-        num_sms_(num_sms()) {}
+        num_sms_(count_sms()) {}
 
   const Memory& memory() const { return memory_; }
   const OddsSizes& sizes() const { return sizes_; }
@@ -173,31 +173,30 @@ void clear_rows(const Odds& odds, Range tokens, Range vocab) {
                     int_of(vocab.size()), odds.stream());
 }
 
-WeightTurn weight_turn(bool accumulate, Turn turn) {
-  if (turn.first && turn.last) return accumulate ? WeightTurn::kAdd : WeightTurn::kWrite;
-  if (turn.first) return accumulate ? WeightTurn::kFirstAdding : WeightTurn::kFirst;
-  return turn.last ? WeightTurn::kLast : WeightTurn::kMiddle;
-}
-
-void multiply_f32_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+// Into the caller's f32 grad_weight, or into sums that the last chunk rounds to it.
+void sum_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn) {
   const MatrixView& out = odds.memory().step().outputs->grad_weight;
+  const bool is_direct = odds.sizes().has_f32_weight;
   Gemm g = gemm_of(odds, Product::kGradWeightAcc);
   g.m = vocab.size();
   g.n = odds.problem().hidden;
   g.k = tokens.size();
   g.a = {odds.e(), odds.sizes().e_cols, true};
   g.b = {odds.scaled_hidden(), odds.problem().hidden, false};
-  g.d = row_of(out, vocab.begin);
-  g.d_row_stride = stride_of(out);
-  g.accumulate = odds.problem().accumulate_grad_weight || !turn.first;
+  g.d = is_direct ? row_of(out, vocab.begin) : odds.memory().at(Slot::kGradWeightAcc);
+  g.d_row_stride = is_direct ? stride_of(out) : g.n;
+  g.accumulate = (is_direct && odds.problem().accumulate_grad_weight) || !turn.first;
   g.device_alpha = odds.alpha();
   g.device_beta = odds.call().gradient_scale->beta;
   run_gemm(g, odds.stream());
   launch_add_target_sums(odds.sum_of(), odds.target_sums(), odds.alpha(), int_of(g.m), int_of(g.n),
-                         {g.d, g.d_row_stride, out.dtype}, odds.stream());
+                         {g.d, g.d_row_stride, g.out}, odds.stream());
+  if (is_direct || !turn.last) return;
+  launch_store_rows({g.d, g.n, g.out}, {row_of(out, vocab.begin), out.row_stride, out.dtype}, g.m,
+                    g.n, false, odds.stream());
 }
 
-void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab) {
   const MatrixView& out = odds.memory().step().outputs->grad_weight;
   GradWeight g;
   g.e = odds.e_matrix();
@@ -210,10 +209,6 @@ void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn
   g.sum_of = odds.sum_of();
   g.target_sums = odds.target_sums();
   g.alpha = odds.alpha();
-  g.turn = weight_turn(odds.problem().accumulate_grad_weight, turn);
-  if (odds.sizes().splits_grad_weight) {
-    g.lower = reinterpret_cast<std::uint16_t*>(odds.memory().at(Slot::kGradWeightAcc));
-  }
   check_cuda(launch_grad_weight(g, odds.num_sms(), odds.stream()), "the product of grad_weight");
 }
 
@@ -298,10 +293,10 @@ void grad_weight(const Step& step, Range tokens, Range vocab, Turn turn) {
   const Odds odds(step);
   launch_target_sums(odds.chunk(tokens), odds.hidden_rows(), int_of(vocab.begin),
                      int_of(vocab.size()), odds.sum_of(), odds.target_sums(), odds.stream());
-  if (odds.sizes().has_f32_weight) {
-    multiply_f32_grad_weight(odds, tokens, vocab, turn);
+  if (odds.sizes().sums_grad_weight || odds.sizes().has_f32_weight) {
+    sum_grad_weight(odds, tokens, vocab, turn);
   } else {
-    multiply_grad_weight(odds, tokens, vocab, turn);
+    multiply_grad_weight(odds, tokens, vocab);
   }
   check_launch("grad_weight");
 }

@@ -4,8 +4,11 @@
 
 namespace flce::cuda::hopper {
 
-cudaError_t launch_grad_hidden(const GradHidden& g, int num_sms, cudaStream_t stream) {
-  using Kernel = Product<GradHiddenShape, RowMajor, RowMajor, Bf16, HiddenVisitor>::Kernel;
+namespace {
+
+template <typename Shape>
+cudaError_t launch(const GradHidden& g, int num_sms, cudaStream_t stream) {
+  using Kernel = typename Product<Shape, RowMajor, RowMajor, Bf16, HiddenVisitor>::Kernel;
   ProductArgs product;
   product.m = g.rows;
   product.n = g.hidden;
@@ -21,7 +24,16 @@ cudaError_t launch_grad_hidden(const GradHidden& g, int num_sms, cudaStream_t st
                              g.alpha,
                              static_cast<const __nv_bfloat16*>(g.w.data),
                              g.w.row_stride};
-  return launch_product<GradHiddenShape, Kernel>(product, visitor, stream);
+  return launch_product<Shape, Kernel>(product, visitor, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_grad_hidden(const GradHidden& g, int num_sms, cudaStream_t stream) {
+  const bool is_narrow = busiest<GradHiddenNarrowShape>(g.rows, g.hidden, num_sms) <
+                         busiest<GradHiddenShape>(g.rows, g.hidden, num_sms);
+  return is_narrow ? launch<GradHiddenNarrowShape>(g, num_sms, stream)
+                   : launch<GradHiddenShape>(g, num_sms, stream);
 }
 
 }  // namespace flce::cuda::hopper

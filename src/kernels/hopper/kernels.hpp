@@ -66,30 +66,17 @@ struct GradHidden {
 };
 cudaError_t launch_grad_hidden(const GradHidden& args, int num_sms, cudaStream_t stream);
 
-// How grad_weight's new terms meet the old ones.
-enum class WeightTurn : int {
-  kWrite = 0,  // bf16
-  kAdd,        // to bf16
-  // An f32 sum in two halves: the upper 16 bits in the caller's grad_weight, the lower 16 in
-  // `lower`.
-  kFirst,        // new terms alone -> halves
-  kFirstAdding,  // to the caller's bf16 -> halves
-  kMiddle,       // halves -> halves
-  kLast,         // halves -> bf16, rounded once
-};
-
-// grad_weight.cu: alpha * ((E^T Xs)_j + the row of target_sums that belongs to j).
+// grad_weight.cu: alpha * ((E^T Xs)_j + the row of target_sums that belongs to j) -> bf16, rounded
+// once.
 struct GradWeight {
   Matrix e;   // (C, V)
   Matrix xs;  // (C, H): v_i * x_i
   void* out = nullptr;
   std::int64_t out_row_stride = 0;
-  std::uint16_t* lower = nullptr;  // (V, H), rows behind each other
   int rows = 0, cols = 0, hidden = 0;
   const int* sum_of = nullptr;         // (V): a row of target_sums, -1: none
   const float* target_sums = nullptr;  // (C, H)
   const float* alpha = nullptr;        // device memory
-  WeightTurn turn = WeightTurn::kWrite;
 };
 cudaError_t launch_grad_weight(const GradWeight& args, int num_sms, cudaStream_t stream);
 
@@ -105,8 +92,8 @@ struct Chunk {
 // loses) and of the target, whose logit is made here (-> states.stats); also factor and target.
 void launch_offsets(const Call& call, const Chunk& chunk, const Rows& x, const Matrix& w,
                     const float* sample, int sample_cols, cudaStream_t stream);
-// Offsets for a backward pass, whose coefficients are known: E_ij is the gradient itself but for its
-// sign, which is what row_scale then is. Nothing is rounded beside E.
+// Offsets for a backward pass, whose coefficients are known: E_ij is the gradient itself but for
+// its sign, which is what row_scale then is. Nothing is rounded beside E.
 void launch_known_offsets(const Call& call, const Chunk& chunk, cudaStream_t stream);
 // Parts -> states.stats. A row whose exponents leave the range in which bf16 and f32 hold them gets
 // the right offset and marks its group of rows in `groups` (is_last: does not; only marked groups

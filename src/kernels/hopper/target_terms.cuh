@@ -96,30 +96,13 @@ struct WeightParams {
   const int* sum_of;         // (V): a row of target_sums, -1: none
   const float* target_sums;  // (C, H)
   const float* alpha;
-  const std::uint16_t* old;  // grad_weight as it is, bf16 or upper halves
-  std::int64_t old_row_stride;
-  std::uint16_t* lower;  // (V, H)
   int hidden;
-  WeightTurn turn;
 };
 
-CUTLASS_DEVICE bool adds_halves(WeightTurn turn) {
-  return turn == WeightTurn::kMiddle || turn == WeightTurn::kLast;
-}
-CUTLASS_DEVICE bool adds_bf16(WeightTurn turn) {
-  return turn == WeightTurn::kAdd || turn == WeightTurn::kFirstAdding;
-}
-CUTLASS_DEVICE bool leaves_halves(WeightTurn turn) {
-  return turn == WeightTurn::kFirst || turn == WeightTurn::kFirstAdding ||
-         turn == WeightTurn::kMiddle;
-}
-
-// alpha * (sum + target_sums[sum_of[j]]), written or added (WeightTurn). Few rows of a vocabulary
-// are anyone's target: a thread looks once a fragment. `kJoins`: any turn but kWrite.
-template <bool kJoins>
+// alpha * (sum + target_sums[sum_of[j]]). Few rows of a vocabulary are anyone's target: a thread
+// looks once a fragment.
 struct WeightVisitor : VisitorBase<WeightParams> {
-  using VisitorBase<WeightParams>::VisitorBase;
-  using VisitorBase<WeightParams>::params;
+  using VisitorBase::VisitorBase;
 
   template <typename Ints, typename Coordinates>
   struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
@@ -152,7 +135,6 @@ struct WeightVisitor : VisitorBase<WeightParams> {
       add_target_sums(grad, epi_v, epi_m, epi_n);
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; ++v) grad[v] *= alpha;
-      if constexpr (kJoins) join_old(grad, epi_v, epi_m, epi_n);
       return grad;
     }
 
@@ -174,40 +156,6 @@ struct WeightVisitor : VisitorBase<WeightParams> {
           grad[v] += params->target_sums[std::int64_t{sums(i)} * params->hidden + place.col + col];
         }
       }
-    }
-
-    template <int kCount>
-    CUTLASS_DEVICE void join_old(cutlass::Array<float, kCount>& grad, int epi_v, int epi_m,
-                                 int epi_n) {
-      using namespace cute;
-      auto at = coordinates(_, _, _, epi_m, epi_n);
-      CUTLASS_PRAGMA_UNROLL
-      for (int v = 0; v < kCount; v += 2) {  // two columns beside each other
-        const auto where = at(epi_v * kCount + v);
-        const int row = get<0>(where);
-        const int col = get<1>(where);
-        if (row >= place.rows_left || col >= place.cols_left) continue;
-        join_pair(grad[v], grad[v + 1], place.row + row, place.col + col);
-      }
-    }
-
-    CUTLASS_DEVICE void join_pair(float& a, float& b, std::int64_t j, int h) {
-      const WeightTurn turn = params->turn;
-      std::uint32_t upper = 0;  // of both, in one word
-      std::uint32_t lower = 0;
-      if (adds_bf16(turn) || adds_halves(turn)) {
-        upper =
-            *reinterpret_cast<const std::uint32_t*>(params->old + j * params->old_row_stride + h);
-      }
-      auto* const lowers = reinterpret_cast<std::uint32_t*>(params->lower + j * params->hidden + h);
-      if (adds_halves(turn)) lower = *lowers;
-      a += __uint_as_float(__byte_perm(lower, upper, 0x5410));
-      b += __uint_as_float(__byte_perm(lower, upper, 0x7632));
-      if (!leaves_halves(turn)) return;
-      *lowers = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x5410);
-      // The upper half alone: rounding it to bf16 changes nothing.
-      a = __uint_as_float(__float_as_uint(a) & 0xffff0000u);
-      b = __uint_as_float(__float_as_uint(b) & 0xffff0000u);
     }
   };
 
