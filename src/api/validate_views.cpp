@@ -214,7 +214,7 @@ void check_rows_for_hopper(const char* name, const MatrixView& view) {
   const auto address = reinterpret_cast<std::uintptr_t>(view.data);
   const bool has_whole_rows =
       view.rows <= 1 || (view.row_stride % kUnit == 0 && view.row_stride >= view.cols);
-  require(has_whole_rows && address % kBytes == 0,
+  require(has_whole_rows && address % kBytes == 0, ErrorCode::kUnsupported,
           "{} is at address {:#x} with row stride {}; route hopper needs addresses of whole {} "
           "bytes and rows behind each other, at strides of whole {} elements; route portable "
           "(PlanRequest::route) takes any",

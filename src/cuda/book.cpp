@@ -78,8 +78,7 @@ void book_tokens(const Problem& p, const Tiling& tiling, Book& ledger) {
   }
   if (p.has_bias()) ledger.book(Slot::kBias, bytes_of(p.vocab, 1, acc_size));
   if (p.has_class_weight()) ledger.book(Slot::kClassWeight, bytes_of(p.vocab, 1, acc_size));
-  ledger.book(Slot::kTopk,
-              bytes_of(chunk, saturating_mul(p.wants.topk, 2), sizeof(TopkCandidate)),
+  ledger.book(Slot::kTopk, bytes_of(chunk, saturating_mul(p.wants.topk, 2), sizeof(TopkCandidate)),
               {Stage::kPartial, Stage::kCombine});
 }
 

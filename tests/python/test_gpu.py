@@ -207,7 +207,7 @@ def test_c067_memory_returns_to_the_baseline() -> None:
     for _ in range(30):
         loss = linear_cross_entropy(x, w, y)
         del loss
-        assert torch.cuda.memory_allocated() == before
+        assert torch.cuda.memory_allocated() <= before
 
 
 def test_another_stream() -> None:

@@ -4,8 +4,8 @@
 // mirrors, and they are copied back, so that every check for damage means the same there.
 //
 // FLCE_TEST_DEVICE chooses: cpu (the default), cuda, or copy, which mirrors into other host memory
-// and runs on the CPU: that tests the mirroring itself. FLCE_TEST_ROUTE=portable keeps a card to that
-// route.
+// and runs on the CPU: that tests the mirroring itself. FLCE_TEST_ROUTE=portable keeps a card to
+// that route.
 #pragma once
 
 #include <span>

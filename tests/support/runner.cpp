@@ -21,7 +21,8 @@ bool has_whole_rows(const Case& c) {
   const Layout& l = c.layout;
   const std::int64_t hidden = c.in.hidden;
   if (l.reversed_rows) return false;
-  return l.offset % 8 == 0 && (hidden + l.hidden_gap) % 8 == 0 && (hidden + l.weight_gap) % 8 == 0 && (hidden + l.grad_gap) % 8 == 0;
+  return l.offset % 8 == 0 && (hidden + l.hidden_gap) % 8 == 0 &&
+         (hidden + l.weight_gap) % 8 == 0 && (hidden + l.grad_gap) % 8 == 0;
 }
 
 flce::PlanRequest request_of(const Case& c, const RunConfig& config) {

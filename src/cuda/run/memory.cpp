@@ -64,8 +64,8 @@ Call call_of(const Step& step) {
   call.unit_upstream = step.unit_upstream;
   call.wants_entropy = p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone;
   call.wants_best = p.wants.argmax || p.wants.num_correct;
-  call.scales_gradient = (p.dtype == Dtype::kF16 || step.plan->route == Route::kHopper) &&
-                         p.wants.any_gradient();
+  call.scales_gradient =
+      (p.dtype == Dtype::kF16 || step.plan->route == Route::kHopper) && p.wants.any_gradient();
   call.topk = p.wants.topk;
   return call;
 }
