@@ -24,6 +24,9 @@ constexpr std::int64_t kHiddenUnit = 8;
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
 
+// Measured (docs/kernels/hopper.md): with chunks of 512 and 1024 tokens it takes longer.
+constexpr std::int64_t kLeastChunk = 2048;
+
 // The first condition that is not met, as a clause about "it", the route.
 class Unmet {
  public:
@@ -85,6 +88,12 @@ RouteChoice choose_route(const Problem& problem, const DeviceCaps& caps, const P
   }
   if (!has_hopper()) {
     write_text(choice.reason, "this build is without its kernels");
+    return choice;
+  }
+  if (request.route == Route::kAuto && request.chunk > 0 && request.chunk < kLeastChunk &&
+      request.chunk < problem.tokens) {
+    write_text(choice.reason, "with chunks of fewer than {} tokens the portable one is faster",
+               kLeastChunk);
     return choice;
   }
   const Unmet unmet = unmet_by(problem, method);

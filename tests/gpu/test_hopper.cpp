@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 
@@ -34,7 +35,10 @@ class Hopper : public testing::TestWithParam<Method> {
     if (test_route() == Route::kPortable || !has_route()) {
       GTEST_SKIP() << "this card, or this build, has no route hopper";
     }
+    ::setenv("FLCE_TEST_ROUTE", "hopper", 1);  // also for small chunks
   }
+
+  void TearDown() override { ::unsetenv("FLCE_TEST_ROUTE"); }
 
   void check(const Case& c, std::int64_t chunk = 0) {
     const RunConfig config{GetParam(), chunk};

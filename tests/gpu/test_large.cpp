@@ -196,8 +196,9 @@ void run_spread(Method method, Spread which) {
   inputs = mirrors.inputs(inputs);
   outputs = mirrors.outputs(outputs);
   view = spread.view();
-  const flce::Plan plan = flce::plan(flce::problem_of(inputs, outputs, {}), caps_with(1),
-                                     {.method = method, .chunk = 2});
+  const flce::Plan plan =
+      flce::plan(flce::problem_of(inputs, outputs, {}), caps_with(1),
+                 {.method = method, .chunk = 2, .route = flce::Route::kPortable});
   const Block workspace(plan.workspace_bytes);
   flce::run(plan, inputs, outputs, mirrors.span(workspace.span()));
   flce::cuda_synchronize();

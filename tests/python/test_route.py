@@ -9,8 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from flce import _abi
-from flce.torch import _call
-from flce.torch._call import needs_portable
+from flce.torch._route import needs_portable, route_for
 
 
 def rows(stride: int, offset: int = 0, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -46,11 +45,12 @@ def test_addresses_count_in_bytes_and_strides_in_elements() -> None:
 
 
 def test_the_cpu_is_never_asked_for_a_route() -> None:
-    assert _call._route(rows(17), None) == _abi.ROUTES["auto"]
+    assert route_for(rows(17), rows(17), None) == _abi.ROUTES["auto"]
     with FakeTensorMode():
         on_card = torch.empty(3, 17, dtype=torch.bfloat16, device="cuda")
-        assert _call._route(on_card, None) == _abi.ROUTES["portable"]
-        assert _call._route(on_card.float(), None) == _abi.ROUTES["auto"]
         aligned = torch.empty(3, 16, dtype=torch.bfloat16, device="cuda")
-        assert _call._route(aligned, None) == _abi.ROUTES["auto"]
-        assert _call._route(aligned, on_card) == _abi.ROUTES["portable"]
+        assert route_for(aligned, on_card, None) == _abi.ROUTES["portable"]
+        assert route_for(on_card, aligned, None) == _abi.ROUTES["portable"]
+        assert route_for(on_card.float(), on_card.float(), None) == _abi.ROUTES["auto"]
+        assert route_for(aligned, aligned, None) == _abi.ROUTES["auto"]
+        assert route_for(aligned, aligned, on_card) == _abi.ROUTES["portable"]

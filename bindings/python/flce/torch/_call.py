@@ -169,34 +169,6 @@ def _tf32(hidden: Tensor) -> bool:
     return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
-_ALIGNMENT = 16  # bytes, of addresses
-_STRIDE_UNIT = 8  # elements, of row strides
-
-
-def needs_portable(*matrices: Tensor | None) -> bool:
-    """Whether the rows of one begin where Hopper's kernels cannot fetch or store them. Of a fake
-    tensor, which has no address, the storage is taken to begin well."""
-    for matrix in matrices:
-        if matrix is None:
-            continue
-        if isinstance(matrix, FakeTensor):
-            address = matrix.storage_offset() * matrix.element_size()
-        else:
-            address = matrix.data_ptr()
-        stride = matrix.stride(0)
-        if address % _ALIGNMENT:
-            return True
-        if matrix.shape[0] > 1 and (stride % _STRIDE_UNIT or stride < matrix.shape[1]):
-            return True
-    return False
-
-
-def _route(hidden: Tensor, weight: Tensor, into: Tensor | None) -> int:
-    """Left to the planner where it may choose. Gradients that are allocated here begin well."""
-    is_free = not weight.is_cuda or weight.dtype != torch.bfloat16
-    return _abi.ROUTES["auto" if is_free or not needs_portable(hidden, weight, into) else "portable"]
-
-
 _plans: dict[tuple[Any, ...], Prepared] = {}
 _MAX_PLANS = 4096
 
@@ -213,7 +185,7 @@ def prepare(
     """The plan of this problem. `split`: in a forward and a backward call; `into`: the buffer that
     the weight's gradient is added to. On a card: of the current device."""
     hidden, weight = inputs.hidden, inputs.weight
-    into_dtype, route = None if into is None else into.dtype, _route(hidden, weight, into)
+    into_dtype, route = None if into is None else into.dtype, route_for(hidden, weight, into)
     # The normalizer's value changes with every batch and the plan does not depend on it.
     key = (
         hidden.shape,
