@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/dtypes.hpp"
@@ -90,8 +91,9 @@ RouteChoice choose_route(const Problem& problem, const DeviceCaps& caps, const P
     write_text(choice.reason, "this build is without its kernels");
     return choice;
   }
-  if (request.route == Route::kAuto && request.chunk > 0 && request.chunk < kLeastChunk &&
-      request.chunk < problem.tokens) {
+  const bool is_small = request.chunk > 0 && request.chunk < std::min(kLeastChunk, problem.tokens);
+  const bool by_rule = request.chunk == 0 && request.policy == ChunkPolicy::kLiger;
+  if (request.route == Route::kAuto && (is_small || by_rule)) {
     write_text(choice.reason, "with chunks of fewer than {} tokens the portable one is faster",
                kLeastChunk);
     return choice;
