@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _abi
+from ._route import route_for
 
 LSE, LOGPROB, ENTROPY, Z_LOSS, COUNTS, ARGMAX = 1, 2, 4, 8, 16, 32
 GRAD_HIDDEN, GRAD_WEIGHT, GRAD_BIAS = 1, 2, 4
