@@ -116,6 +116,9 @@ TEST(CasesNumerics, C043_TargetGradientOfAConfidentToken) {
 }
 
 TEST(CasesNumerics, C045_SumsOverChunksAreWide) {
+  // By themselves small chunks and large ones take different routes of a card; test_hopper.cpp has
+  // chunks of the other one.
+  const RouteScope route(flce::Route::kPortable);
   for_all([](Dtype dtype, Method method) {
     for (const std::int64_t chunk : {1, 16, 256, 4096}) {
       Case c = head_case(dtype, 1, Values(4096, 1.0), {0, 0}, Integers(4096, 0));
@@ -127,8 +130,7 @@ TEST(CasesNumerics, C045_SumsOverChunksAreWide) {
     const double whole = relative_error(run_with(c, method, 256).grad_weight, want.grad_weight);
     for (const std::int64_t chunk : {16, 64}) {
       const Results results = run_with(c, method, chunk);
-      // A small chunk may take another route of a card than a large one.
-      EXPECT_LE(relative_error(results.grad_weight, want.grad_weight), 1.2 * whole + 1e-7) << chunk;
+      EXPECT_LE(relative_error(results.grad_weight, want.grad_weight), 1.1 * whole + 1e-7) << chunk;
     }
   });
 }

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "cases/case_support.hpp"
 #include "flce/device.hpp"
@@ -35,10 +35,8 @@ class Hopper : public testing::TestWithParam<Method> {
     if (test_route() == Route::kPortable || !has_route()) {
       GTEST_SKIP() << "this card, or this build, has no route hopper";
     }
-    ::setenv("FLCE_TEST_ROUTE", "hopper", 1);  // also for small chunks
+    route_.emplace(Route::kHopper);  // also for small chunks
   }
-
-  void TearDown() override { ::unsetenv("FLCE_TEST_ROUTE"); }
 
   void check(const Case& c, std::int64_t chunk = 0) {
     const RunConfig config{GetParam(), chunk};
@@ -47,6 +45,9 @@ class Hopper : public testing::TestWithParam<Method> {
     EXPECT_EQ(outcome.report.workspace_high_water <= outcome.plan.workspace_bytes, true);
     expect_matches(c, oracle::evaluate(c.in), outcome.results, describe(c, config));
   }
+
+ private:
+  std::optional<RouteScope> route_;
 };
 
 Case hopper_case(const Sizes& sizes, std::uint64_t seed, Data data = Data::kRandom) {

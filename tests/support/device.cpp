@@ -60,8 +60,24 @@ void on_device(const flce::RunOptions& options, Call call) {
 
 }  // namespace
 
+namespace {
+constexpr const char* kRouteVariable = "FLCE_TEST_ROUTE";
+}
+
+RouteScope::RouteScope(flce::Route route) {
+  if (const char* text = std::getenv(kRouteVariable)) before_ = text;
+  ::setenv(kRouteVariable, flce::name_of(route), 1);
+}
+RouteScope::~RouteScope() {
+  if (before_.empty()) {
+    ::unsetenv(kRouteVariable);
+  } else {
+    ::setenv(kRouteVariable, before_.c_str(), 1);
+  }
+}
+
 flce::Route test_route() {
-  const char* text = std::getenv("FLCE_TEST_ROUTE");
+  const char* text = std::getenv(kRouteVariable);
   return on_cuda() && text != nullptr ? flce::route_of(text) : flce::Route::kAuto;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "flce/flce.hpp"
 
@@ -19,6 +20,17 @@ TestDevice test_device();
 inline bool on_cuda() { return test_device() == TestDevice::kCuda; }
 // The route that tests ask for on a card: FLCE_TEST_ROUTE, else auto.
 flce::Route test_route();
+// Asks for a route while it lives.
+class RouteScope {
+ public:
+  explicit RouteScope(flce::Route route);
+  ~RouteScope();
+  RouteScope(const RouteScope&) = delete;
+  RouteScope& operator=(const RouteScope&) = delete;
+
+ private:
+  std::string before_;  // empty: nothing was asked for
+};
 // Why a test of something that only the CPU does is skipped there.
 inline constexpr const char* kCpuAlone = "about threads of the CPU; a card has its own test";
 
