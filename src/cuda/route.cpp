@@ -11,17 +11,13 @@
 #include "core/text.hpp"
 #include "plan/caps.hpp"
 
-#ifndef FLCE_HAS_HOPPER
-#define FLCE_HAS_HOPPER 0
-#endif
-
 namespace flce::cuda {
 namespace {
 
 constexpr int kHopperCapability = 90;
 // TMA fetches rows that begin on 16 bytes.
 constexpr std::int64_t kHiddenUnit = 8;
-// Numbers of columns are compared in f32; rows are counted by 32-bit integers.
+// Rows and columns are counted by 32-bit integers; larger heads are untried.
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
 
@@ -73,7 +69,7 @@ Unmet unmet_by(const Problem& p, Method method) {
 
 }  // namespace
 
-bool has_hopper() noexcept { return FLCE_HAS_HOPPER != 0; }
+bool has_hopper() noexcept { return kHasHopper; }
 
 RouteChoice choose_route(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request,
                          Method method) {

@@ -6,7 +6,13 @@
 
 namespace flce::cuda {
 
-// Whether this build has the kernels for compute capability 9.0.
+// Whether this library (each of the two has its own definition) has the kernels for 9.0.
+#ifdef FLCE_HAS_HOPPER
+inline constexpr bool kHasHopper = true;
+#else
+inline constexpr bool kHasHopper = false;
+#endif
+// The same, for who links it.
 bool has_hopper() noexcept;
 
 RouteChoice choose_route(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request,

@@ -5,6 +5,7 @@
 
 #include "core/check.hpp"
 #include "cuda/plan_backend.hpp"
+#include "cuda/route.hpp"
 #include "cuda/run/current.hpp"
 #include "cuda/run/odds.hpp"
 #include "cuda/run/verbs.hpp"
@@ -99,11 +100,6 @@ void check_row_stride(const char* name, const MatrixView& view) {
           name, view.row_stride, kMost);
 }
 
-#ifdef FLCE_HAS_HOPPER
-constexpr bool kHasHopper = true;
-#else
-constexpr bool kHasHopper = false;
-#endif
 bool is_hopper(const Step& step) { return step.plan->route == Route::kHopper; }
 
 class CudaBackend final : public CudaPlanBackend {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/check.hpp"
+#include "cuda/route.hpp"
 #include "cuda/run/backend.hpp"
 #include "cuda/run/cublaslt.hpp"
 #include "cuda/run/current.hpp"
@@ -87,11 +88,8 @@ class Library final : public CudaLibrary {
   const std::string& refusal() const override { return refusal_; }
   const Backend& backend() const override { return cuda::backend(); }
   std::vector<std::string> kernels() const override {
-#ifdef FLCE_HAS_HOPPER
-    return {"portable", "hopper"};
-#else
+    if (kHasHopper) return {"portable", "hopper"};
     return {"portable"};
-#endif
   }
 
   std::vector<CudaDevice> devices() const override {
