@@ -80,7 +80,7 @@ struct GradWeight {
 };
 cudaError_t launch_grad_weight(const GradWeight& args, int num_sms, cudaStream_t stream);
 
-// rows.cu
+// offsets.cu
 // A chunk of the call: tokens [first, first + rows).
 struct Chunk {
   std::int64_t first = 0;
@@ -101,6 +101,8 @@ void launch_known_offsets(const Call& call, const Chunk& chunk, cudaStream_t str
 void launch_finish_rows(const Call& call, const Chunk& chunk, const TilePart* parts, int num_tiles,
                         std::int64_t part_stride, int* groups, bool is_last, cudaStream_t stream);
 inline constexpr int kGroupRows = 1024;
+
+// rows.cu
 // gradients -> row_scale and target_term; xs = v_i * x_i in bf16, 0 without a gradient. xs may be
 // null. is_unit: with launch_known_offsets.
 void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, void* xs,
@@ -109,6 +111,11 @@ void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, voi
 // would reach all of grad_weight.
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,
                        int cols, cudaStream_t stream);
+// grad_hidden from sums over slabs, f32: alpha * (v_i * sums_i + t_i * W[y_i]).
+void launch_store_grad_hidden(const Chunk& chunk, const float* sums, const Matrix& w,
+                              const float* alpha, const RowsOut& to, cudaStream_t stream);
+
+// target_sums.cu
 // For each target among the columns [first_col, first_col + cols) the sum of t_i * x_i over its
 // tokens, in their order -> a row of target_sums, whose number goes to sum_of[column] (-1: no
 // token's target). There are min(C, cols) rows.
@@ -117,8 +124,5 @@ void launch_target_sums(const Chunk& chunk, const Rows& x, int first_col, int co
 // to[j] += alpha * target_sums[sum_of[j]]; f32.
 void launch_add_target_sums(const int* sum_of, const float* target_sums, const float* alpha,
                             int cols, int hidden, const RowsOut& to, cudaStream_t stream);
-// grad_hidden from sums over slabs, f32: alpha * (v_i * sums_i + t_i * W[y_i]).
-void launch_store_grad_hidden(const Chunk& chunk, const float* sums, const Matrix& w,
-                              const float* alpha, const RowsOut& to, cudaStream_t stream);
 
 }  // namespace flce::cuda::hopper
