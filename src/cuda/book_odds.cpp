@@ -4,7 +4,8 @@
 //              most C*H in f32), sums of a bf16 grad_weight (V*H*4)
 //              over several chunks
 //   recompute  C*slab exponentials, the same for a slab, N*H sums in f32
-//   the loss   the statistics of tiles, 8 bytes for 192 logits
+//   the loss   the statistics of tiles, 8 bytes for 192 logits, 16 with options
+//   grad_bias  V sums in f64
 #include <algorithm>
 
 #include "core/int_math.hpp"
@@ -28,6 +29,10 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.sums_grad_hidden = p.wants.grad_hidden && s.slab < p.vocab;
   s.has_f32_weight = grad_weight_dtype_of(p) == Dtype::kF32;
   s.sums_grad_weight = p.wants.grad_weight && s.num_chunks > 1 && !s.has_f32_weight;
+  const bool has_entropy = p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone;
+  s.has_options = p.has_bias() || p.options.softcap != 0.0 || has_entropy || p.wants.argmax ||
+                  p.wants.num_correct;
+  s.has_entropy_gradient = p.grad_entropy_dtype != Dtype::kNone && p.wants.any_gradient();
   return s;
 }
 
@@ -37,11 +42,12 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   book_tokens(p, tiling, ledger);
   const Lifetime before_gradients{Stage::kPartial, Stage::kCombine};
   const bool is_recompute = tiling.method == Method::kRecompute;
-  ledger.book(Slot::kTokenRows, bytes_of(s.part_stride, 6, 4));
-  ledger.book(
-      Slot::kTileStats,
-      std::max(bytes_of(s.part_stride, s.num_tiles, 8), bytes_of(s.chunk, s.sample_cols, 4)),
-      before_gradients);
+  ledger.book(Slot::kTokenRows, bytes_of(s.part_stride, s.has_entropy_gradient ? 8 : 6, 4));
+  const std::int64_t part_bytes = s.has_options ? 16 : 8;
+  ledger.book(Slot::kTileStats,
+              std::max(bytes_of(s.part_stride, s.num_tiles, part_bytes),
+                       bytes_of(s.chunk, s.sample_cols, 4)),
+              before_gradients);
   // Only the sample's product, unless cuBLASLt makes sums in f32.
   const bool scratch_stays = s.sums_grad_hidden || s.has_f32_weight || s.sums_grad_weight;
   ledger.book(Slot::kGemmScratch, gemm_scratch_bytes(p, s.chunk),
@@ -49,6 +55,7 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   if (!p.wants.any_gradient()) return;
   ledger.book(Slot::kKept, bytes_of(s.chunk, s.e_cols, 2));
   if (s.sums_grad_hidden) ledger.book(Slot::kGradHiddenAcc, bytes_of(p.tokens, p.hidden, 4));
+  if (p.wants.grad_bias) ledger.book(Slot::kGradBiasAcc, bytes_of(p.vocab, 1, 8));
   if (!p.wants.grad_weight) return;
   ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, p.hidden, 2));
   // A backward pass by slabs has no stages of its own to share with.

@@ -26,6 +26,8 @@ struct OddsSizes {
   bool sums_grad_hidden = false;  // in f32, over slabs
   bool sums_grad_weight = false;  // bf16, in f32, over chunks
   bool has_f32_weight = false;
+  bool has_options = false;  // as hopper::has_options of a call
+  bool has_entropy_gradient = false;
 };
 
 OddsSizes odds_sizes_of(const Problem& problem, const Tiling& tiling, const Kept& kept);

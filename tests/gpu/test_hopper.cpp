@@ -5,14 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <optional>
 
 #include "cases/case_support.hpp"
-#include "flce/device.hpp"
+#include "gpu/hopper_case.hpp"
 #include "gpu/packed_call.hpp"
-#include "support/device.hpp"
 
 namespace flce_test {
 namespace {
@@ -23,38 +20,7 @@ using flce::Route;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool has_route() {
-  Case c = basic_case({8, 8, 8}, Dtype::kBF16, 1);
-  const Memory memory(c);
-  return flce::plan(memory.problem(c), caps_with(1)).route == Route::kHopper;
-}
-
-class Hopper : public testing::TestWithParam<Method> {
- protected:
-  void SetUp() override {
-    if (test_route() == Route::kPortable || !has_route()) {
-      GTEST_SKIP() << "this card, or this build, has no route hopper";
-    }
-    route_.emplace(Route::kHopper);  // also for small chunks
-  }
-
-  void check(const Case& c, std::int64_t chunk = 0) {
-    const RunConfig config{GetParam(), chunk};
-    const Outcome outcome = run_case(c, config);
-    ASSERT_EQ(outcome.plan.route, Route::kHopper) << describe(c, config);
-    EXPECT_EQ(outcome.report.workspace_high_water <= outcome.plan.workspace_bytes, true);
-    expect_matches(c, oracle::evaluate(c.in), outcome.results, describe(c, config));
-  }
-
- private:
-  std::optional<RouteScope> route_;
-};
-
-Case hopper_case(const Sizes& sizes, std::uint64_t seed, Data data = Data::kRandom) {
-  Case c = basic_case(sizes, Dtype::kBF16, seed, data);
-  c.wants.lse = c.wants.logprob = c.wants.num_valid = true;
-  return c;
-}
+using Hopper = HopperTest;
 
 // Tiles are 128 or 256 rows and 128 or 192 columns, a block of the sum 64 long.
 TEST_P(Hopper, SizesOfAnyResidue) {
@@ -129,21 +95,6 @@ TEST_P(Hopper, TinyAndHugeUpstream) {
     check(c);
     if (HasFailure()) return;
   }
-}
-
-// Rows with a column of their own, by which any logit can be set: x has a 1 at place `row`.
-Case with_logits(std::int64_t tokens, std::int64_t vocab,
-                 const std::function<double(std::int64_t, std::int64_t)>& logit) {
-  Case c = hopper_case({tokens, (tokens + 7) / 8 * 8, vocab}, 31);
-  std::fill(c.in.x.begin(), c.in.x.end(), 0.0);
-  std::fill(c.in.w.begin(), c.in.w.end(), 0.0);
-  for (std::int64_t i = 0; i < tokens; ++i) {
-    c.in.x[i * c.in.hidden + i] = 1.0;
-    for (std::int64_t j = 0; j < vocab; ++j) {
-      c.in.w[j * c.in.hidden + i] = round_to(Dtype::kBF16, logit(i, j));
-    }
-  }
-  return c;
 }
 
 // What an offset from a sample of 256 rows can miss.

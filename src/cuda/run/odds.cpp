@@ -3,6 +3,7 @@
 #include "cuda/run/odds.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/odds_sizes.hpp"
 #include "cuda/run/current.hpp"
@@ -40,7 +41,7 @@ class Odds {
   int num_sms() const { return num_sms_; }
 
   Chunk chunk(Range tokens) const {
-    auto* const numbers = reinterpret_cast<float*>(memory_.at(Slot::kTokenRows));
+    float* const numbers = token_rows();
     const std::int64_t stride = sizes_.part_stride;
     Chunk c;
     c.first = tokens.begin;
@@ -50,11 +51,22 @@ class Odds {
                 numbers + 3 * stride, numbers + 4 * stride};
     return c;
   }
-  int* groups() const {
-    auto* const numbers = reinterpret_cast<int*>(memory_.at(Slot::kTokenRows));
-    return numbers + 5 * sizes_.part_stride;
+  int* groups() const { return reinterpret_cast<int*>(token_rows()) + 5 * sizes_.part_stride; }
+  // Of a backward pass that differentiates the entropy, else null.
+  float2* gradient_rows() const {
+    return sizes_.has_entropy_gradient ? reinterpret_cast<float2*>(memory_.at(Slot::kTokenRows))
+                                       : nullptr;
   }
-  TilePart* parts() const { return reinterpret_cast<TilePart*>(memory_.at(Slot::kTileStats)); }
+  template <typename Part>
+  Part* parts() const {
+    return reinterpret_cast<Part*>(memory_.at(Slot::kTileStats));
+  }
+  // Rows of the vocabulary from one of the sample to the next.
+  std::int64_t sample_step() const {
+    constexpr std::int64_t kMostStride = (std::int64_t{1} << 31) - 1;
+    return std::max<std::int64_t>(
+        std::min(problem().vocab / sizes_.sample_cols, kMostStride / weight(0).row_stride), 1);
+  }
   float* sample() const { return reinterpret_cast<float*>(memory_.at(Slot::kTileStats)); }
   std::byte* scaled_hidden() const { return memory_.at(Slot::kHiddenPacked); }
   std::byte* e() const { return sizes_.e_cols > 0 ? memory_.at(Slot::kKept) : nullptr; }
@@ -63,6 +75,7 @@ class Odds {
   int* sum_of() const {
     return reinterpret_cast<int*>(target_sums() + sizes_.sum_rows * problem().hidden);
   }
+  double* bias_sums() const { return reinterpret_cast<double*>(memory_.at(Slot::kGradBiasAcc)); }
   const float* alpha() const { return &call().gradient_scale->alpha; }
 
   const MatrixView& hidden() const { return memory_.step().inputs->hidden; }
@@ -74,6 +87,11 @@ class Odds {
   Matrix x(Range tokens) const { return {row_of(hidden(), tokens.begin), stride_of(hidden())}; }
 
  private:
+  float* token_rows() const {
+    auto* const numbers = reinterpret_cast<float*>(memory_.at(Slot::kTokenRows));
+    return numbers + (sizes_.has_entropy_gradient ? 2 * sizes_.part_stride : 0);
+  }
+
   Memory memory_;
   OddsSizes sizes_;
   int num_sms_;
@@ -91,33 +109,58 @@ Gemm gemm_of(const Odds& odds, Product product) {
 
 // Logits of some rows of the vocabulary, evenly spread.
 void multiply_sample(const Odds& odds, const Matrix& x, Range tokens) {
-  constexpr std::int64_t kMostStride = (std::int64_t{1} << 31) - 1;
   const Matrix w = odds.weight(0);
-  const std::int64_t step = std::max<std::int64_t>(
-      std::min(odds.problem().vocab / odds.sizes().sample_cols, kMostStride / w.row_stride), 1);
   Gemm g = gemm_of(odds, Product::kPlain);
   g.m = tokens.size();
   g.n = odds.sizes().sample_cols;
   g.k = odds.problem().hidden;
   g.a = {x.data, x.row_stride, false};
-  g.b = {w.data, step * w.row_stride, true};
+  g.b = {w.data, odds.sample_step() * w.row_stride, true};
   g.d = odds.sample();
   g.d_row_stride = g.n;
   run_gemm(g, odds.stream());
 }
 
+LogitOptions logit_options_of(const Odds& odds, int first_col, const float2* gradient) {
+  const Call& call = odds.call();
+  LogitOptions options;
+  options.scale = static_cast<float>(call.scale);
+  options.softcap = static_cast<float>(call.softcap);
+  if (call.softcap != 0.0) options.inverse_softcap = static_cast<float>(1.0 / call.softcap);
+  if (call.bias != nullptr) options.bias = static_cast<const float*>(call.bias) + first_col;
+  options.gradient = gradient;
+  return options;
+}
+
+// What a first product leaves beside its exponentials, or reads.
+template <typename Part>
+struct RowsOfProduct {
+  Part* parts = nullptr;             // null: no statistics
+  const float2* gradient = nullptr;  // null: exponentials
+};
+
 // Rows [first, first + rows) of a chunk's first product.
-void multiply(const Odds& odds, Exponentials e, std::int64_t first, std::int64_t rows,
-              const int* run_if) {
+template <typename Part>
+void multiply(const Odds& odds, Exponentials e, RowsOfProduct<Part> more, std::int64_t first,
+              std::int64_t rows, const int* run_if) {
   const auto at = [&](auto* data) { return data == nullptr ? nullptr : data + first; };
   e.x.data = static_cast<const std::byte*>(e.x.data) + first * e.x.row_stride * 2;
   if (e.e != nullptr) e.e = static_cast<std::byte*>(e.e) + first * e.e_row_stride * 2;
   e.tokens = {at(e.tokens.factor), at(e.tokens.offset), at(e.tokens.target), nullptr, nullptr};
-  e.parts = at(e.parts);
   e.rows = int_of(rows);
   e.run_if = run_if;
-  const auto launch = e.e != nullptr ? launch_exponentials : launch_statistics;
-  check_cuda(launch(e, odds.num_sms(), odds.stream()), "the product of exponentials");
+  cudaError_t status = cudaSuccess;
+  if constexpr (std::is_same_v<Part, TilePart>) {
+    e.parts = at(more.parts);
+    status = e.e != nullptr ? launch_exponentials(e, odds.num_sms(), odds.stream())
+                            : launch_statistics(e, odds.num_sms(), odds.stream());
+  } else {
+    const LogitOptions options = logit_options_of(odds, e.first_col, at(more.gradient));
+    OptionsPart* const parts = at(more.parts);
+    status = e.e != nullptr ? launch_exponentials(e, options, parts, odds.num_sms(), odds.stream())
+                            : launch_statistics(e, options, parts, odds.num_sms(), odds.stream());
+  }
+  check_cuda(status, "the product of exponentials");
 }
 
 Exponentials exponentials_of(const Odds& odds, const Matrix& x, const Chunk& chunk, Range vocab,
@@ -134,31 +177,40 @@ Exponentials exponentials_of(const Odds& odds, const Matrix& x, const Chunk& chu
   return e;
 }
 
-// Offsets, exponentials (kept or not) and statistics. Rows whose offset was too far off get another
-// one, and their groups a second product, which does nothing as a rule.
+// Exponentials (kept or not) and statistics. Rows whose offset was too far off get another one, and
+// their groups a second product, which does nothing as a rule.
+template <typename Part>
+void multiply_for_statistics(const Odds& odds, Exponentials e, const Chunk& chunk) {
+  e.part_stride = odds.sizes().part_stride;
+  const RowsOfProduct<Part> parts{odds.parts<Part>()};
+  const Pieces groups(chunk.rows, kGroupRows);
+  check_cuda(cudaMemsetAsync(odds.groups(), 0, static_cast<std::size_t>(groups.count()) * 4,
+                             odds.stream()),
+             "clearing flags");
+  multiply(odds, e, parts, 0, chunk.rows, nullptr);
+  const auto finish = [&](bool is_last) {
+    launch_finish_rows(odds.call(), chunk, parts.parts, int_of(odds.sizes().num_tiles),
+                       e.part_stride, odds.groups(), is_last, odds.stream());
+  };
+  finish(false);
+  for (std::int64_t i = 0; i < groups.count(); ++i) {
+    multiply(odds, e, parts, groups[i].begin, groups[i].size(), odds.groups() + i);
+  }
+  finish(true);
+}
+
 void make_statistics(const Odds& odds, Range tokens, bool keep) {
   const Chunk chunk = odds.chunk(tokens);
   const Matrix x = odds.x(tokens);
   multiply_sample(odds, x, tokens);
   launch_offsets(odds.call(), chunk, odds.hidden_rows(), odds.weight(0), odds.sample(),
-                 int_of(odds.sizes().sample_cols), odds.stream());
-  Exponentials e = exponentials_of(odds, x, chunk, {0, odds.problem().vocab}, keep);
-  e.parts = odds.parts();
-  e.part_stride = odds.sizes().part_stride;
-  const Pieces groups(tokens.size(), kGroupRows);
-  check_cuda(cudaMemsetAsync(odds.groups(), 0, static_cast<std::size_t>(groups.count()) * 4,
-                             odds.stream()),
-             "clearing flags");
-  multiply(odds, e, 0, tokens.size(), nullptr);
-  const auto finish = [&](bool is_last) {
-    launch_finish_rows(odds.call(), chunk, odds.parts(), int_of(odds.sizes().num_tiles),
-                       e.part_stride, odds.groups(), is_last, odds.stream());
-  };
-  finish(false);
-  for (std::int64_t i = 0; i < groups.count(); ++i) {
-    multiply(odds, e, groups[i].begin, groups[i].size(), odds.groups() + i);
+                 int_of(odds.sizes().sample_cols), odds.sample_step(), odds.stream());
+  const Exponentials e = exponentials_of(odds, x, chunk, {0, odds.problem().vocab}, keep);
+  if (odds.sizes().has_options) {
+    multiply_for_statistics<OptionsPart>(odds, e, chunk);
+  } else {
+    multiply_for_statistics<TilePart>(odds, e, chunk);
   }
-  finish(true);
 }
 
 // What the gradients' products read beside the exponentials of `cols` columns.
@@ -232,6 +284,17 @@ void sum_grad_hidden(const Odds& odds, Range tokens, Range vocab, Turn turn) {
                            {row_of(out, tokens.begin), out.row_stride, out.dtype}, odds.stream());
 }
 
+void sum_grad_bias(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+  double* const acc = odds.bias_sums() + vocab.begin;
+  launch_column_sums(odds.call(), odds.chunk(tokens), odds.e_matrix(), int_of(vocab.begin),
+                     int_of(vocab.size()), turn.first, acc, odds.stream());
+  if (!turn.last) return;
+  const VectorView& bias = odds.memory().step().outputs->grad_bias;
+  RealsOut out = reals_out(bias);
+  out.data = static_cast<std::byte*>(bias.data) + vocab.begin * bias.stride * size_of(bias.dtype);
+  launch_store_bias(acc, vocab.size(), out, odds.problem().accumulate_grad_bias, odds.stream());
+}
+
 }  // namespace
 
 void partial(const Step& step, Range tokens) {
@@ -258,10 +321,16 @@ void logits(const Step& step, Range tokens, Range vocab) {
   const Matrix x = odds.x(tokens);
   // What is made of a single chunk's tokens stays for all slabs.
   if (vocab.begin == 0 || odds.sizes().num_chunks > 1) {
-    launch_known_offsets(odds.call(), chunk, odds.stream());
+    launch_known_offsets(odds.call(), chunk, odds.gradient_rows(), odds.stream());
     scale_rows(odds, tokens, true);
   }
-  multiply(odds, exponentials_of(odds, x, chunk, vocab, true), 0, tokens.size(), nullptr);
+  const Exponentials e = exponentials_of(odds, x, chunk, vocab, true);
+  if (odds.sizes().has_options) {
+    multiply(odds, e, RowsOfProduct<OptionsPart>{nullptr, odds.gradient_rows()}, 0, tokens.size(),
+             nullptr);
+  } else {
+    multiply(odds, e, RowsOfProduct<TilePart>{}, 0, tokens.size(), nullptr);
+  }
   clear_rows(odds, tokens, vocab);
   check_launch("logits");
 }
@@ -289,8 +358,10 @@ void grad_hidden(const Step& step, Range tokens, Range vocab, Turn turn) {
 }
 
 void grad_weight(const Step& step, Range tokens, Range vocab, Turn turn) {
-  if (!step.problem().wants.grad_weight || tokens.size() == 0) return;
+  if (tokens.size() == 0) return;
   const Odds odds(step);
+  if (step.problem().wants.grad_bias) sum_grad_bias(odds, tokens, vocab, turn);
+  if (!step.problem().wants.grad_weight) return check_launch("grad_weight");
   launch_target_sums(odds.chunk(tokens), odds.hidden_rows(), int_of(vocab.begin),
                      int_of(vocab.size()), odds.sum_of(), odds.target_sums(), odds.stream());
   if (odds.sizes().sums_grad_weight || odds.sizes().has_f32_weight) {

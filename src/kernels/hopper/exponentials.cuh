@@ -33,6 +33,10 @@ struct ExponentialsParams {
   std::int64_t part_stride;
 };
 
+inline ExponentialsParams params_of(const Exponentials& e) {
+  return {e.tokens.factor, e.tokens.offset, e.tokens.target, e.first_col, e.parts, e.part_stride};
+}
+
 struct ExponentialsVisitor : VisitorBase<ExponentialsParams> {
   using VisitorBase::VisitorBase;
   using ElementAux = Bf16;  // what CUTLASS computes layouts with where nothing is stored

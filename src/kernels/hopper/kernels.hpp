@@ -31,6 +31,32 @@ struct TilePart {
   float largest;  // exponent, never NaN
 };
 
+// The same where the call has options (LogitOptions).
+struct OptionsPart {
+  float sum;      // of 2^(exponent)
+  float entropy;  // of 2^(exponent) * exponent
+  float best;     // the largest logit, before the temperature; kNoLogit: none that is finite
+  int best_col;   // its first column, -1: none
+};
+inline constexpr float kNoLogit = -3.0e38f;
+
+// Whether a call has options: its first product is then launched with LogitOptions.
+FLCE_HD inline bool has_options(const Call& call) {
+  return call.bias != nullptr || call.softcap != 0.0 || call.wants_entropy || call.wants_best;
+}
+
+// From a product to a logit before the temperature: softcap * tanh((scale * product + bias) /
+// softcap). TokenRows::factor is then log2 e / T.
+struct LogitOptions {
+  float scale = 1.0f;
+  float softcap = 0.0f;  // 0: none
+  float inverse_softcap = 0.0f;
+  const float* bias = nullptr;  // from the slab's first column on; null: none
+  // (C): the gradient is 2^exponent * (x + y * exponent), and that is what is stored; null: the
+  // exponentials are.
+  const float2* gradient = nullptr;
+};
+
 // A bf16 matrix for the tensor memory accelerator: data on 16 bytes, row stride a multiple of 8.
 struct Matrix {
   const void* data = nullptr;
@@ -54,6 +80,13 @@ struct Exponentials {
 int part_cols();
 cudaError_t launch_exponentials(const Exponentials& args, int num_sms, cudaStream_t stream);
 cudaError_t launch_statistics(const Exponentials& args, int num_sms, cudaStream_t stream);
+
+// exponentials_with_options.cu, statistics_with_options.cu: the same for a call with options. E is
+// stored times the softcap's slope, which its sum is without. `args` without parts.
+cudaError_t launch_exponentials(const Exponentials& args, const LogitOptions& options,
+                                OptionsPart* parts, int num_sms, cudaStream_t stream);
+cudaError_t launch_statistics(const Exponentials& args, const LogitOptions& options,
+                              OptionsPart* parts, int num_sms, cudaStream_t stream);
 
 // grad_hidden.cu: alpha * (v_i * (E W)_i + t_i * W[y_i]) -> bf16, rounded once.
 struct GradHidden {
@@ -88,17 +121,23 @@ struct Chunk {
   int hidden = 0;
   TokenRows tokens;
 };
-// Offsets from the logits of a sample of vocabulary rows (f32, before scale and temperature; NaN
-// loses) and of the target, whose logit is made here (-> states.stats); also factor and target.
+// Offsets from the products with a sample of vocabulary rows, each `sample_step` behind the one
+// before (f32; NaN loses), and from the target's logit, which is made here (-> states.stats); also
+// factor and target.
 void launch_offsets(const Call& call, const Chunk& chunk, const Rows& x, const Matrix& w,
-                    const float* sample, int sample_cols, cudaStream_t stream);
+                    const float* sample, int sample_cols, std::int64_t sample_step,
+                    cudaStream_t stream);
 // Offsets for a backward pass, whose coefficients are known: E_ij is the gradient itself but for
-// its sign, which is what row_scale then is. Nothing is rounded beside E.
-void launch_known_offsets(const Call& call, const Chunk& chunk, cudaStream_t stream);
+// its sign, which is what row_scale then is. Nothing is rounded beside E. With `gradient`, which is
+// written for LogitOptions::gradient, the sign is in E too.
+void launch_known_offsets(const Call& call, const Chunk& chunk, float2* gradient,
+                          cudaStream_t stream);
 // Parts -> states.stats. A row whose exponents leave the range in which bf16 and f32 hold them gets
 // the right offset and marks its group of rows in `groups` (is_last: does not; only marked groups
 // are looked at).
-void launch_finish_rows(const Call& call, const Chunk& chunk, const TilePart* parts, int num_tiles,
+// `Part`: TilePart, or OptionsPart for a call with options.
+template <typename Part>
+void launch_finish_rows(const Call& call, const Chunk& chunk, const Part* parts, int num_tiles,
                         std::int64_t part_stride, int* groups, bool is_last, cudaStream_t stream);
 inline constexpr int kGroupRows = 1024;
 
@@ -124,5 +163,11 @@ void launch_target_sums(const Chunk& chunk, const Rows& x, int first_col, int co
 // to[j] += alpha * target_sums[sum_of[j]]; f32.
 void launch_add_target_sums(const int* sum_of, const float* target_sums, const float* alpha,
                             int cols, int hidden, const RowsOut& to, cudaStream_t stream);
+
+// column_sums.cu: acc[j] (+)= the sum over the chunk's tokens of v_i E_ij, and of t_i where column
+// first_col + j is the target, without the power of two in the coefficients. In double, in one
+// order.
+void launch_column_sums(const Call& call, const Chunk& chunk, const Matrix& e, int first_col,
+                        int cols, bool is_first, double* acc, cudaStream_t stream);
 
 }  // namespace flce::cuda::hopper

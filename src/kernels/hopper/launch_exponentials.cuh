@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/hopper/exponentials.cuh"
 #include "kernels/hopper/tiles.hpp"
 
 namespace flce::cuda::hopper {
 
 // `Out` void: the exponentials are not stored.
-template <typename Out>
-cudaError_t launch(const Exponentials& e, int num_sms, cudaStream_t stream) {
-  using Kernel =
-      typename Product<ExponentialsShape, RowMajor, ColumnMajor, Out, ExponentialsVisitor>::Kernel;
+template <typename Out, typename Visitor>
+cudaError_t launch(const Exponentials& e, const typename Visitor::Params& visitor, int num_sms,
+                   cudaStream_t stream) {
+  using Kernel = typename Product<ExponentialsShape, RowMajor, ColumnMajor, Out, Visitor>::Kernel;
   ProductArgs product;
   product.m = e.rows;
   product.n = e.cols;
@@ -21,8 +20,6 @@ cudaError_t launch(const Exponentials& e, int num_sms, cudaStream_t stream) {
   product.d_row_stride = e.e_row_stride;
   product.run_if = e.run_if;
   product.num_sms = num_sms;
-  const ExponentialsParams visitor{e.tokens.factor, e.tokens.offset, e.tokens.target,
-                                   e.first_col,     e.parts,         e.part_stride};
   return launch_product<ExponentialsShape, Kernel>(product, visitor, stream);
 }
 

@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool is_active = gradient.is_active != 0;
   double of_row = gradient.row.a;
   if (is_unit && of_row != 0.0 && isfinite(of_row)) of_row = of_row > 0.0 ? 1.0 : -1.0;
+  if (is_unit && call.grad_entropy.dtype != Dtype::kNone) of_row = 1.0;  // E has the sign
   const float scale = is_active ? static_cast<float>(of_row) : 0.0f;
   if (threadIdx.x == 0) {
     chunk.tokens.row_scale[row] = scale;

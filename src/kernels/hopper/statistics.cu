@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/hopper/exponentials.cuh"
 #include "kernels/hopper/launch_exponentials.cuh"
 
 namespace flce::cuda::hopper {
 
 cudaError_t launch_statistics(const Exponentials& args, int num_sms, cudaStream_t stream) {
-  return launch<void>(args, num_sms, stream);
+  return launch<void, ExponentialsVisitor>(args, params_of(args), num_sms, stream);
 }
 
 }  // namespace flce::cuda::hopper

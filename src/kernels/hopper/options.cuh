@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// The visitor of the first product for calls that ask for more than the plain one
+// (exponentials.cuh) gives: a bias, a softcap, the entropy and its gradient, the largest logit's
+// place.
+#pragma once
+
+#include "kernels/hopper/exponentials.cuh"
+
+namespace flce::cuda::hopper {
+
+struct OptionsParams {
+  const float* factor;
+  const float* offset;
+  const int* target;
+  int first_col;
+  OptionsPart* parts;
+  std::int64_t part_stride;
+  LogitOptions logit;
+};
+
+inline OptionsParams params_of(const Exponentials& e, const LogitOptions& logit,
+                               OptionsPart* parts) {
+  return {
+      e.tokens.factor, e.tokens.offset, e.tokens.target, e.first_col, parts, e.part_stride, logit};
+}
+
+// Exponents below this are those of zeros; what is multiplied by them must be finite.
+constexpr float kSmallestExponent = -200.0f;
+
+struct Capped {
+  float logit, slope;
+};
+
+// softcap * tanh(z / softcap) and 1 - tanh^2, to 1e-6 of tanh: from an exponential, whose
+// difference to 1 has no digits where z is small, and there from the series.
+CUTLASS_DEVICE Capped cap_of(float z, float softcap, float inverse) {
+  constexpr float kSeries = 0.3f;
+  constexpr float kTwoLog2E = 2.885390082f;
+  const float y = z * inverse;
+  const float size = fabsf(y);
+  const float power = exp2_of(-kTwoLog2E * size);  // e^(-2 |y|)
+  const float reciprocal = __fdividef(1.0f, 1.0f + power);
+  const float large = copysignf((1.0f - power) * reciprocal, y);
+  const float square = y * y;
+  float series = fmaf(square, 62.0f / 2835.0f, -17.0f / 315.0f);
+  series = fmaf(series, square, 2.0f / 15.0f);
+  series = fmaf(series, square, -1.0f / 3.0f);
+  const float small = fmaf(series * square, y, y);
+  return {softcap * (size < kSeries ? small : large), 4.0f * power * reciprocal * reciprocal};
+}
+
+struct OptionsVisitor : VisitorBase<OptionsParams> {
+  using VisitorBase::VisitorBase;
+  using ElementAux = Bf16;
+
+  template <typename Floats, typename Ints, typename Coordinates>
+  struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
+    CUTLASS_DEVICE Callbacks(Floats floats, Ints ints, Coordinates coordinates, const Place& place,
+                             int tile_cols, int tile, int thread, const OptionsParams* params)
+        : factor(floats),
+          offset(floats),
+          sum(floats),
+          entropy(floats),
+          best(floats),
+          target(ints),
+          best_col(ints),
+          coordinates(coordinates),
+          place(place),
+          is_ragged(place.cols_left < tile_cols),
+          tile(tile),
+          thread(thread),
+          params(params) {}
+
+    Floats factor, offset, sum, entropy, best;
+    Ints target, best_col;  // as columns from place.col on
+    Coordinates coordinates;
+    Place place;
+    bool is_ragged;
+    int tile;
+    int thread;
+    const OptionsParams* params;
+
+    CUTLASS_DEVICE void begin() {
+      using namespace cute;
+      clear(sum);
+      clear(entropy);
+      fill(best, float{kNoLogit});  // a copy: fill takes a reference
+      fill(best_col, -1);
+      clear(factor);
+      clear(offset);
+      fill(target, -1);
+      auto factors = filter_zeros(factor);
+      auto offsets = filter_zeros(offset);
+      auto targets = filter_zeros(target);
+      for_each_row(factor, coordinates, place, [&](int i, int row) {
+        factors(i) = params->factor[row];
+        offsets(i) = params->offset[row];
+        targets(i) = params->target[row] - params->first_col - place.col;
+      });
+    }
+
+    template <typename Acc, int kCount>
+    CUTLASS_DEVICE auto visit(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
+                              int epi_n) {
+      return is_ragged ? exponentials<true>(acc, epi_v, epi_m, epi_n)
+                       : exponentials<false>(acc, epi_v, epi_m, epi_n);
+    }
+
+    // With bias and softcap, before the temperature; NaN stays.
+    CUTLASS_DEVICE Capped logit_of(float product, int col, bool counts) const {
+      const LogitOptions& options = params->logit;
+      float z = product * options.scale;
+      if (options.bias != nullptr && counts) {
+        z = fmaf(product, options.scale, __ldg(options.bias + place.col + col));
+      }
+      if (options.softcap == 0.0f) return {z, 1.0f};
+      return cap_of(z, options.softcap, options.inverse_softcap);
+    }
+
+    // What an exponential is multiplied by to be the gradient.
+    CUTLASS_DEVICE float gradient_of(float exponent, int row) const {
+      if (params->logit.gradient == nullptr || row >= place.rows_left) return 1.0f;
+      const float2 line = __ldg(params->logit.gradient + place.row + row);
+      return fmaf(line.y, exponent, line.x);
+    }
+
+    template <bool kIsRagged, typename Acc, int kCount>
+    CUTLASS_DEVICE auto exponentials(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
+                                     int epi_n) {
+      using namespace cute;
+      cutlass::Array<float, kCount> e;
+      auto at = coordinates(_, _, _, epi_m, epi_n);
+      auto factors = factor(_, _, _, epi_m, epi_n);
+      auto offsets = offset(_, _, _, epi_m, epi_n);
+      auto sums = sum(_, _, _, epi_m, epi_n);
+      auto entropies = entropy(_, _, _, epi_m, epi_n);
+      auto bests = best(_, _, _, epi_m, epi_n);
+      auto best_cols = best_col(_, _, _, epi_m, epi_n);
+      auto targets = target(_, _, _, epi_m, epi_n);
+      CUTLASS_PRAGMA_UNROLL
+      for (int v = 0; v < kCount; ++v) {
+        const int i = epi_v * kCount + v;
+        const int col = get<1>(at(i));
+        const bool counts = !kIsRagged || col < place.cols_left;
+        const Capped u = logit_of(acc[v], col, counts);
+        if (counts && u.logit > bests(i)) {
+          bests(i) = u.logit;
+          best_cols(i) = col;
+        }
+        const bool is_other = counts && col != targets(i);
+        float exponent = smaller_of(fmaf(u.logit, factors(i), -offsets(i)), kLargestExponent);
+        const float power = is_other ? exp2_of(exponent) : 0.0f;
+        exponent = fmaxf(exponent, kSmallestExponent);
+        sums(i) += power;
+        entropies(i) = fmaf(power, exponent, entropies(i));
+        const float gradient = gradient_of(exponent, get<0>(at(i)));
+        e[v] = is_other ? power * u.slope * gradient : 0.0f;
+      }
+      return e;
+    }
+
+    // The four lanes of a quad hold the columns of their rows.
+    CUTLASS_DEVICE void end() {
+      using namespace cute;
+      if (params->parts == nullptr) return;
+      auto sums = filter_zeros(sum);
+      auto entropies = filter_zeros(entropy);
+      auto bests = filter_zeros(best);
+      auto best_cols = filter_zeros(best_col);
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < size(sums); ++i) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int mask = 1; mask < 4; mask *= 2) {
+          sums(i) += __shfl_xor_sync(0xffffffffu, sums(i), mask);
+          entropies(i) += __shfl_xor_sync(0xffffffffu, entropies(i), mask);
+          const float logit = __shfl_xor_sync(0xffffffffu, bests(i), mask);
+          const int col = __shfl_xor_sync(0xffffffffu, best_cols(i), mask);
+          // Of equal ones the first; unsigned: none is the last.
+          const bool is_first = static_cast<unsigned>(col) < static_cast<unsigned>(best_cols(i));
+          if (logit > bests(i) || (logit == bests(i) && is_first)) {
+            bests(i) = logit;
+            best_cols(i) = col;
+          }
+        }
+      }
+      if (thread % 4 != 0) return;
+      OptionsPart* const parts = params->parts + tile * params->part_stride;
+      for_each_row(sum, coordinates, place, [&](int i, int row) {
+        const int col = best_cols(i) < 0 ? -1 : params->first_col + place.col + best_cols(i);
+        parts[row] = OptionsPart{sums(i), entropies(i), bests(i), col};
+      });
+    }
+  };
+
+  template <bool kBySource, typename... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      const fusion::detail::ConsumerStoreArgs<Args...>& args) {
+    auto floats = make_row_registers<float, kBySource>(args);
+    auto ints = make_row_registers<int, kBySource>(args);
+    const int tile = cute::get<1>(args.tile_coord_mnkl);
+    return Callbacks<decltype(floats), decltype(ints), decltype(args.tCcD)>(
+        floats, ints, args.tCcD, place_of(args), cute::get<1>(args.tile_shape_mnk), tile,
+        args.thread_idx, params);
+  }
+};
+
+}  // namespace flce::cuda::hopper
