@@ -15,6 +15,17 @@
 
 namespace flce::cuda {
 
+namespace {
+
+// As hopper::has_options of a call.
+bool has_options(const Problem& p) {
+  const Wants& w = p.wants;
+  return p.has_bias() || p.options.softcap != 0.0 || w.entropy ||
+         p.grad_entropy_dtype != Dtype::kNone || w.argmax || w.num_correct;
+}
+
+}  // namespace
+
 OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept) {
   const bool is_recompute = tiling.method == Method::kRecompute;
   OddsSizes s;
@@ -29,9 +40,7 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.sums_grad_hidden = p.wants.grad_hidden && s.slab < p.vocab;
   s.has_f32_weight = grad_weight_dtype_of(p) == Dtype::kF32;
   s.sums_grad_weight = p.wants.grad_weight && s.num_chunks > 1 && !s.has_f32_weight;
-  const bool has_entropy = p.wants.entropy || p.grad_entropy_dtype != Dtype::kNone;
-  s.has_options = p.has_bias() || p.options.softcap != 0.0 || has_entropy || p.wants.argmax ||
-                  p.wants.num_correct;
+  s.part_bytes = has_options(p) ? 16 : 8;
   s.has_entropy_gradient = p.grad_entropy_dtype != Dtype::kNone && p.wants.any_gradient();
   return s;
 }
@@ -43,9 +52,8 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   const Lifetime before_gradients{Stage::kPartial, Stage::kCombine};
   const bool is_recompute = tiling.method == Method::kRecompute;
   ledger.book(Slot::kTokenRows, bytes_of(s.part_stride, s.has_entropy_gradient ? 8 : 6, 4));
-  const std::int64_t part_bytes = s.has_options ? 16 : 8;
   ledger.book(Slot::kTileStats,
-              std::max(bytes_of(s.part_stride, s.num_tiles, part_bytes),
+              std::max(bytes_of(s.part_stride, s.num_tiles, s.part_bytes),
                        bytes_of(s.chunk, s.sample_cols, 4)),
               before_gradients);
   // Only the sample's product, unless cuBLASLt makes sums in f32.

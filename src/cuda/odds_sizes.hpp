@@ -21,12 +21,12 @@ struct OddsSizes {
   std::int64_t e_cols = 0;        // of a row of E, to whole lines; 0: E is not kept
   std::int64_t part_stride = 0;   // tokens, to whole lines
   std::int64_t num_tiles = 0;     // of a row of the whole vocabulary
+  std::int64_t part_bytes = 0;    // of a row's statistics in a tile
   std::int64_t sample_cols = 0;   // of the logits that offsets are guessed from
   std::int64_t sum_rows = 0;      // sums of target terms
   bool sums_grad_hidden = false;  // in f32, over slabs
   bool sums_grad_weight = false;  // bf16, in f32, over chunks
   bool has_f32_weight = false;
-  bool has_options = false;  // as hopper::has_options of a call
   bool has_entropy_gradient = false;
 };
 

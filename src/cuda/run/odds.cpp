@@ -3,7 +3,6 @@
 #include "cuda/run/odds.hpp"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "cuda/odds_sizes.hpp"
 #include "cuda/run/current.hpp"
@@ -57,10 +56,7 @@ class Odds {
     return sizes_.has_entropy_gradient ? reinterpret_cast<float2*>(memory_.at(Slot::kTokenRows))
                                        : nullptr;
   }
-  template <typename Part>
-  Part* parts() const {
-    return reinterpret_cast<Part*>(memory_.at(Slot::kTileStats));
-  }
+  std::byte* parts() const { return memory_.at(Slot::kTileStats); }
   // Rows of the vocabulary from one of the sample to the next.
   std::int64_t sample_step() const {
     constexpr std::int64_t kMostStride = (std::int64_t{1} << 31) - 1;
@@ -121,46 +117,21 @@ void multiply_sample(const Odds& odds, const Matrix& x, Range tokens) {
   run_gemm(g, odds.stream());
 }
 
-LogitOptions logit_options_of(const Odds& odds, int first_col, const float2* gradient) {
-  const Call& call = odds.call();
-  LogitOptions options;
-  options.scale = static_cast<float>(call.scale);
-  options.softcap = static_cast<float>(call.softcap);
-  if (call.softcap != 0.0) options.inverse_softcap = static_cast<float>(1.0 / call.softcap);
-  if (call.bias != nullptr) options.bias = static_cast<const float*>(call.bias) + first_col;
-  options.gradient = gradient;
-  return options;
-}
-
-// What a first product leaves beside its exponentials, or reads.
-template <typename Part>
-struct RowsOfProduct {
-  Part* parts = nullptr;             // null: no statistics
-  const float2* gradient = nullptr;  // null: exponentials
-};
-
 // Rows [first, first + rows) of a chunk's first product.
-template <typename Part>
-void multiply(const Odds& odds, Exponentials e, RowsOfProduct<Part> more, std::int64_t first,
-              std::int64_t rows, const int* run_if) {
+void multiply(const Odds& odds, Exponentials e, std::int64_t first, std::int64_t rows,
+              const int* run_if) {
   const auto at = [&](auto* data) { return data == nullptr ? nullptr : data + first; };
   e.x.data = static_cast<const std::byte*>(e.x.data) + first * e.x.row_stride * 2;
   if (e.e != nullptr) e.e = static_cast<std::byte*>(e.e) + first * e.e_row_stride * 2;
   e.tokens = {at(e.tokens.factor), at(e.tokens.offset), at(e.tokens.target), nullptr, nullptr};
+  if (e.parts != nullptr) {
+    e.parts = static_cast<std::byte*>(e.parts) + first * odds.sizes().part_bytes;
+  }
+  e.options.gradient = at(e.options.gradient);
   e.rows = int_of(rows);
   e.run_if = run_if;
-  cudaError_t status = cudaSuccess;
-  if constexpr (std::is_same_v<Part, TilePart>) {
-    e.parts = at(more.parts);
-    status = e.e != nullptr ? launch_exponentials(e, odds.num_sms(), odds.stream())
-                            : launch_statistics(e, odds.num_sms(), odds.stream());
-  } else {
-    const LogitOptions options = logit_options_of(odds, e.first_col, at(more.gradient));
-    OptionsPart* const parts = at(more.parts);
-    status = e.e != nullptr ? launch_exponentials(e, options, parts, odds.num_sms(), odds.stream())
-                            : launch_statistics(e, options, parts, odds.num_sms(), odds.stream());
-  }
-  check_cuda(status, "the product of exponentials");
+  const auto launch = e.e != nullptr ? launch_exponentials : launch_statistics;
+  check_cuda(launch(e, odds.num_sms(), odds.stream()), "the product of exponentials");
 }
 
 Exponentials exponentials_of(const Odds& odds, const Matrix& x, const Chunk& chunk, Range vocab,
@@ -174,43 +145,36 @@ Exponentials exponentials_of(const Odds& odds, const Matrix& x, const Chunk& chu
   e.hidden = chunk.hidden;
   e.first_col = int_of(vocab.begin);
   e.tokens = chunk.tokens;
+  e.has_options = has_options(odds.call());
+  e.options = logit_options_of(odds.call(), vocab.begin);
   return e;
 }
 
-// Exponentials (kept or not) and statistics. Rows whose offset was too far off get another one, and
-// their groups a second product, which does nothing as a rule.
-template <typename Part>
-void multiply_for_statistics(const Odds& odds, Exponentials e, const Chunk& chunk) {
-  e.part_stride = odds.sizes().part_stride;
-  const RowsOfProduct<Part> parts{odds.parts<Part>()};
-  const Pieces groups(chunk.rows, kGroupRows);
-  check_cuda(cudaMemsetAsync(odds.groups(), 0, static_cast<std::size_t>(groups.count()) * 4,
-                             odds.stream()),
-             "clearing flags");
-  multiply(odds, e, parts, 0, chunk.rows, nullptr);
-  const auto finish = [&](bool is_last) {
-    launch_finish_rows(odds.call(), chunk, parts.parts, int_of(odds.sizes().num_tiles),
-                       e.part_stride, odds.groups(), is_last, odds.stream());
-  };
-  finish(false);
-  for (std::int64_t i = 0; i < groups.count(); ++i) {
-    multiply(odds, e, parts, groups[i].begin, groups[i].size(), odds.groups() + i);
-  }
-  finish(true);
-}
-
+// Offsets, exponentials (kept or not) and statistics. Rows whose offset was too far off get another
+// one, and their groups a second product, which does nothing as a rule.
 void make_statistics(const Odds& odds, Range tokens, bool keep) {
   const Chunk chunk = odds.chunk(tokens);
   const Matrix x = odds.x(tokens);
   multiply_sample(odds, x, tokens);
   launch_offsets(odds.call(), chunk, odds.hidden_rows(), odds.weight(0), odds.sample(),
                  int_of(odds.sizes().sample_cols), odds.sample_step(), odds.stream());
-  const Exponentials e = exponentials_of(odds, x, chunk, {0, odds.problem().vocab}, keep);
-  if (odds.sizes().has_options) {
-    multiply_for_statistics<OptionsPart>(odds, e, chunk);
-  } else {
-    multiply_for_statistics<TilePart>(odds, e, chunk);
+  Exponentials e = exponentials_of(odds, x, chunk, {0, odds.problem().vocab}, keep);
+  e.parts = odds.parts();
+  e.part_stride = odds.sizes().part_stride;
+  const Pieces groups(tokens.size(), kGroupRows);
+  check_cuda(cudaMemsetAsync(odds.groups(), 0, static_cast<std::size_t>(groups.count()) * 4,
+                             odds.stream()),
+             "clearing flags");
+  multiply(odds, e, 0, tokens.size(), nullptr);
+  const auto finish = [&](bool is_last) {
+    launch_finish_rows(odds.call(), chunk, odds.parts(), int_of(odds.sizes().num_tiles),
+                       e.part_stride, odds.groups(), is_last, odds.stream());
+  };
+  finish(false);
+  for (std::int64_t i = 0; i < groups.count(); ++i) {
+    multiply(odds, e, groups[i].begin, groups[i].size(), odds.groups() + i);
   }
+  finish(true);
 }
 
 // What the gradients' products read beside the exponentials of `cols` columns.
@@ -324,13 +288,9 @@ void logits(const Step& step, Range tokens, Range vocab) {
     launch_known_offsets(odds.call(), chunk, odds.gradient_rows(), odds.stream());
     scale_rows(odds, tokens, true);
   }
-  const Exponentials e = exponentials_of(odds, x, chunk, vocab, true);
-  if (odds.sizes().has_options) {
-    multiply(odds, e, RowsOfProduct<OptionsPart>{nullptr, odds.gradient_rows()}, 0, tokens.size(),
-             nullptr);
-  } else {
-    multiply(odds, e, RowsOfProduct<TilePart>{}, 0, tokens.size(), nullptr);
-  }
+  Exponentials e = exponentials_of(odds, x, chunk, vocab, true);
+  e.options.gradient = odds.gradient_rows();
+  multiply(odds, e, 0, tokens.size(), nullptr);
   clear_rows(odds, tokens, vocab);
   check_launch("logits");
 }

@@ -34,7 +34,12 @@ struct ExponentialsParams {
 };
 
 inline ExponentialsParams params_of(const Exponentials& e) {
-  return {e.tokens.factor, e.tokens.offset, e.tokens.target, e.first_col, e.parts, e.part_stride};
+  return {e.tokens.factor,
+          e.tokens.offset,
+          e.tokens.target,
+          e.first_col,
+          static_cast<TilePart*>(e.parts),
+          e.part_stride};
 }
 
 struct ExponentialsVisitor : VisitorBase<ExponentialsParams> {

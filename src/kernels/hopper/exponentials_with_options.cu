@@ -4,9 +4,9 @@
 
 namespace flce::cuda::hopper {
 
-cudaError_t launch_exponentials(const Exponentials& args, const LogitOptions& options,
-                                OptionsPart* parts, int num_sms, cudaStream_t stream) {
-  return launch<Bf16, OptionsVisitor>(args, params_of(args, options, parts), num_sms, stream);
+cudaError_t launch_exponentials_with_options(const Exponentials& args, int num_sms,
+                                             cudaStream_t stream) {
+  return launch<Bf16, OptionsVisitor>(args, options_params_of(args), num_sms, stream);
 }
 
 }  // namespace flce::cuda::hopper

@@ -40,7 +40,7 @@ struct OptionsPart {
 };
 inline constexpr float kNoLogit = -3.0e38f;
 
-// Whether a call has options: its first product is then launched with LogitOptions.
+// Whether a call has options, as Exponentials::has_options.
 FLCE_HD inline bool has_options(const Call& call) {
   return call.bias != nullptr || call.softcap != 0.0 || call.wants_entropy || call.wants_best;
 }
@@ -57,6 +57,15 @@ struct LogitOptions {
   const float2* gradient = nullptr;
 };
 
+inline LogitOptions logit_options_of(const Call& call, std::int64_t first_col) {
+  LogitOptions options;
+  options.scale = static_cast<float>(call.scale);
+  options.softcap = static_cast<float>(call.softcap);
+  if (call.softcap != 0.0) options.inverse_softcap = static_cast<float>(1.0 / call.softcap);
+  if (call.bias != nullptr) options.bias = static_cast<const float*>(call.bias) + first_col;
+  return options;
+}
+
 // A bf16 matrix for the tensor memory accelerator: data on 16 bytes, row stride a multiple of 8.
 struct Matrix {
   const void* data = nullptr;
@@ -64,7 +73,8 @@ struct Matrix {
 };
 
 // exponentials.cu, statistics.cu: x (C, H), w (V, H) -> E (C, V), bf16, and the parts of each tile
-// of columns: parts[tile * part_stride + row].
+// of columns: parts[tile * part_stride + row]. With a softcap E is stored times its slope, which
+// the sums are without.
 struct Exponentials {
   Matrix x, w;
   void* e = nullptr;  // null: statistics alone
@@ -72,21 +82,23 @@ struct Exponentials {
   int rows = 0, cols = 0, hidden = 0;
   int first_col = 0;  // the slab's place in the vocabulary
   TokenRows tokens;
-  TilePart* parts = nullptr;  // null: no statistics
+  void* parts = nullptr;  // TilePart, with options OptionsPart; null: no statistics
   std::int64_t part_stride = 0;
   const int* run_if = nullptr;  // device memory: nothing is done where it is 0; null: always
+  bool has_options = false;
+  LogitOptions options;
 };
 // Columns of a tile, and so the tiles of a row.
 int part_cols();
 cudaError_t launch_exponentials(const Exponentials& args, int num_sms, cudaStream_t stream);
 cudaError_t launch_statistics(const Exponentials& args, int num_sms, cudaStream_t stream);
 
-// exponentials_with_options.cu, statistics_with_options.cu: the same for a call with options. E is
-// stored times the softcap's slope, which its sum is without. `args` without parts.
-cudaError_t launch_exponentials(const Exponentials& args, const LogitOptions& options,
-                                OptionsPart* parts, int num_sms, cudaStream_t stream);
-cudaError_t launch_statistics(const Exponentials& args, const LogitOptions& options,
-                              OptionsPart* parts, int num_sms, cudaStream_t stream);
+// exponentials_with_options.cu, statistics_with_options.cu: what these two launch for a call with
+// options.
+cudaError_t launch_exponentials_with_options(const Exponentials& args, int num_sms,
+                                             cudaStream_t stream);
+cudaError_t launch_statistics_with_options(const Exponentials& args, int num_sms,
+                                           cudaStream_t stream);
 
 // grad_hidden.cu: alpha * (v_i * (E W)_i + t_i * W[y_i]) -> bf16, rounded once.
 struct GradHidden {
@@ -135,9 +147,7 @@ void launch_known_offsets(const Call& call, const Chunk& chunk, float2* gradient
 // Parts -> states.stats. A row whose exponents leave the range in which bf16 and f32 hold them gets
 // the right offset and marks its group of rows in `groups` (is_last: does not; only marked groups
 // are looked at).
-// `Part`: TilePart, or OptionsPart for a call with options.
-template <typename Part>
-void launch_finish_rows(const Call& call, const Chunk& chunk, const Part* parts, int num_tiles,
+void launch_finish_rows(const Call& call, const Chunk& chunk, const void* parts, int num_tiles,
                         std::int64_t part_stride, int* groups, bool is_last, cudaStream_t stream);
 inline constexpr int kGroupRows = 1024;
 

@@ -294,17 +294,19 @@ void launch_known_offsets(const Call& call, const Chunk& chunk, float2* gradient
                                                                                  gradient);
 }
 
-template <typename Part>
-void launch_finish_rows(const Call& call, const Chunk& chunk, const Part* parts, int num_tiles,
+void launch_finish_rows(const Call& call, const Chunk& chunk, const void* parts, int num_tiles,
                         std::int64_t part_stride, int* groups, bool is_last, cudaStream_t stream) {
   static_assert(kGroupRows % kFinishRows == 0, "a block looks at one group");
   const int blocks = (chunk.rows + kFinishRows - 1) / kFinishRows;
-  finish_rows<<<blocks, kFinishRows * kFinishSlices, 0, stream>>>(call, chunk, parts, num_tiles,
-                                                                  part_stride, groups, is_last);
+  const auto launch = [&](auto* kernel, const auto* of_tiles) {
+    kernel<<<blocks, kFinishRows * kFinishSlices, 0, stream>>>(call, chunk, of_tiles, num_tiles,
+                                                               part_stride, groups, is_last);
+  };
+  if (has_options(call)) {
+    launch(finish_rows<OptionsPart>, static_cast<const OptionsPart*>(parts));
+  } else {
+    launch(finish_rows<TilePart>, static_cast<const TilePart*>(parts));
+  }
 }
-template void launch_finish_rows(const Call&, const Chunk&, const TilePart*, int, std::int64_t,
-                                 int*, bool, cudaStream_t);
-template void launch_finish_rows(const Call&, const Chunk&, const OptionsPart*, int, std::int64_t,
-                                 int*, bool, cudaStream_t);
 
 }  // namespace flce::cuda::hopper

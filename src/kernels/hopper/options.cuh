@@ -18,10 +18,14 @@ struct OptionsParams {
   LogitOptions logit;
 };
 
-inline OptionsParams params_of(const Exponentials& e, const LogitOptions& logit,
-                               OptionsPart* parts) {
-  return {
-      e.tokens.factor, e.tokens.offset, e.tokens.target, e.first_col, parts, e.part_stride, logit};
+inline OptionsParams options_params_of(const Exponentials& e) {
+  return {e.tokens.factor,
+          e.tokens.offset,
+          e.tokens.target,
+          e.first_col,
+          static_cast<OptionsPart*>(e.parts),
+          e.part_stride,
+          e.options};
 }
 
 // Exponents below this are those of zeros; what is multiplied by them must be finite.

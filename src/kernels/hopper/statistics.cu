@@ -5,6 +5,7 @@
 namespace flce::cuda::hopper {
 
 cudaError_t launch_statistics(const Exponentials& args, int num_sms, cudaStream_t stream) {
+  if (args.has_options) return launch_statistics_with_options(args, num_sms, stream);
   return launch<void, ExponentialsVisitor>(args, params_of(args), num_sms, stream);
 }
 

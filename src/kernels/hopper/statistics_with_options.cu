@@ -4,9 +4,9 @@
 
 namespace flce::cuda::hopper {
 
-cudaError_t launch_statistics(const Exponentials& args, const LogitOptions& options,
-                              OptionsPart* parts, int num_sms, cudaStream_t stream) {
-  return launch<void, OptionsVisitor>(args, params_of(args, options, parts), num_sms, stream);
+cudaError_t launch_statistics_with_options(const Exponentials& args, int num_sms,
+                                           cudaStream_t stream) {
+  return launch<void, OptionsVisitor>(args, options_params_of(args), num_sms, stream);
 }
 
 }  // namespace flce::cuda::hopper
