@@ -6,7 +6,7 @@ namespace flce::cuda::hopper {
 
 cudaError_t launch_exponentials_with_options(const Exponentials& args, int num_sms,
                                              cudaStream_t stream) {
-  return launch<Bf16, OptionsVisitor>(args, options_params_of(args), num_sms, stream);
+  return launch<Bf16, OptionsVisitor<true>>(args, options_params_of(args), num_sms, stream);
 }
 
 }  // namespace flce::cuda::hopper

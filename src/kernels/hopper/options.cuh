@@ -53,14 +53,18 @@ CUTLASS_DEVICE Capped cap_of(float z, float softcap, float inverse) {
   return {softcap * (size < kSeries ? small : large), 4.0f * power * reciprocal * reciprocal};
 }
 
+// `kKeeps`: the exponentials are stored.
+template <bool kKeeps>
 struct OptionsVisitor : VisitorBase<OptionsParams> {
-  using VisitorBase::VisitorBase;
+  using Base = VisitorBase<OptionsParams>;
+  using Base::Base;
+  using Base::params;
   using ElementAux = Bf16;
 
   template <typename Floats, typename Ints, typename Coordinates>
   struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
     CUTLASS_DEVICE Callbacks(Floats floats, Ints ints, Coordinates coordinates, const Place& place,
-                             int tile_cols, int tile, int thread, const OptionsParams* params)
+                             int tile, int thread, const OptionsParams* params)
         : factor(floats),
           offset(floats),
           sum(floats),
@@ -70,7 +74,6 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
           best_col(ints),
           coordinates(coordinates),
           place(place),
-          is_ragged(place.cols_left < tile_cols),
           tile(tile),
           thread(thread),
           params(params) {}
@@ -79,7 +82,6 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
     Ints target, best_col;  // as columns from place.col on
     Coordinates coordinates;
     Place place;
-    bool is_ragged;
     int tile;
     int thread;
     const OptionsParams* params;
@@ -103,33 +105,50 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
       });
     }
 
+    // Each combination is code of its own, for a fragment at a time.
     template <typename Acc, int kCount>
     CUTLASS_DEVICE auto visit(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
                               int epi_n) {
-      return is_ragged ? exponentials<true>(acc, epi_v, epi_m, epi_n)
-                       : exponentials<false>(acc, epi_v, epi_m, epi_n);
+      const LogitOptions& logit = params->logit;
+      const auto z = biased(acc, epi_v, epi_m, epi_n);
+      if constexpr (kKeeps) {
+        if (logit.gradient != nullptr) {
+          return logit.softcap != 0.0f ? exponentials<true, true>(z, epi_v, epi_m, epi_n)
+                                       : exponentials<false, true>(z, epi_v, epi_m, epi_n);
+        }
+      }
+      return logit.softcap != 0.0f ? exponentials<true, false>(z, epi_v, epi_m, epi_n)
+                                   : exponentials<false, false>(z, epi_v, epi_m, epi_n);
     }
 
-    // With bias and softcap, before the temperature; NaN stays.
-    CUTLASS_DEVICE Capped logit_of(float product, int col, bool counts) const {
-      const LogitOptions& options = params->logit;
-      float z = product * options.scale;
-      if (options.bias != nullptr && counts) {
-        z = fmaf(product, options.scale, __ldg(options.bias + place.col + col));
+    // Scale and bias.
+    template <typename Acc, int kCount>
+    CUTLASS_DEVICE auto biased(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
+                               int epi_n) const {
+      using namespace cute;
+      cutlass::Array<float, kCount> z;
+      CUTLASS_PRAGMA_UNROLL
+      for (int v = 0; v < kCount; ++v) z[v] = acc[v] * params->logit.scale;
+      if (params->logit.bias == nullptr) return z;
+      const float* const bias = params->logit.bias + place.col;
+      auto at = coordinates(_, _, _, epi_m, epi_n);
+      CUTLASS_PRAGMA_UNROLL
+      for (int v = 0; v < kCount; ++v) {
+        const int col = get<1>(at(epi_v * kCount + v));
+        if (col < place.cols_left) z[v] += __ldg(bias + col);
       }
-      if (options.softcap == 0.0f) return {z, 1.0f};
-      return cap_of(z, options.softcap, options.inverse_softcap);
+      return z;
     }
 
     // What an exponential is multiplied by to be the gradient.
     CUTLASS_DEVICE float gradient_of(float exponent, int row) const {
-      if (params->logit.gradient == nullptr || row >= place.rows_left) return 1.0f;
+      if (row >= place.rows_left) return 0.0f;
       const float2 line = __ldg(params->logit.gradient + place.row + row);
       return fmaf(line.y, exponent, line.x);
     }
 
-    template <bool kIsRagged, typename Acc, int kCount>
-    CUTLASS_DEVICE auto exponentials(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
+    template <bool kHasCap, bool kIsGradient, int kCount>
+    CUTLASS_DEVICE auto exponentials(const cutlass::Array<float, kCount>& z, int epi_v, int epi_m,
                                      int epi_n) {
       using namespace cute;
       cutlass::Array<float, kCount> e;
@@ -145,20 +164,25 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
       for (int v = 0; v < kCount; ++v) {
         const int i = epi_v * kCount + v;
         const int col = get<1>(at(i));
-        const bool counts = !kIsRagged || col < place.cols_left;
-        const Capped u = logit_of(acc[v], col, counts);
-        if (counts && u.logit > bests(i)) {
-          bests(i) = u.logit;
-          best_cols(i) = col;
+        const bool counts = col < place.cols_left;
+        Capped u{z[v], 1.0f};
+        if constexpr (kHasCap) {
+          u = cap_of(z[v], params->logit.softcap, params->logit.inverse_softcap);
         }
         const bool is_other = counts && col != targets(i);
         float exponent = smaller_of(fmaf(u.logit, factors(i), -offsets(i)), kLargestExponent);
         const float power = is_other ? exp2_of(exponent) : 0.0f;
         exponent = fmaxf(exponent, kSmallestExponent);
-        sums(i) += power;
-        entropies(i) = fmaf(power, exponent, entropies(i));
-        const float gradient = gradient_of(exponent, get<0>(at(i)));
-        e[v] = is_other ? power * u.slope * gradient : 0.0f;
+        if constexpr (kIsGradient) {
+          u.slope *= gradient_of(exponent, get<0>(at(i)));
+        } else {
+          sums(i) += power;
+          entropies(i) = fmaf(power, exponent, entropies(i));
+          const bool is_best = counts && u.logit > bests(i);
+          bests(i) = is_best ? u.logit : bests(i);
+          best_cols(i) = is_best ? col : best_cols(i);
+        }
+        e[v] = kHasCap || kIsGradient ? (is_other ? power * u.slope : 0.0f) : power;
       }
       return e;
     }
@@ -203,8 +227,7 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
     auto ints = make_row_registers<int, kBySource>(args);
     const int tile = cute::get<1>(args.tile_coord_mnkl);
     return Callbacks<decltype(floats), decltype(ints), decltype(args.tCcD)>(
-        floats, ints, args.tCcD, place_of(args), cute::get<1>(args.tile_shape_mnk), tile,
-        args.thread_idx, params);
+        floats, ints, args.tCcD, place_of(args), tile, args.thread_idx, params);
   }
 };
 

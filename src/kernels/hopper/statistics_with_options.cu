@@ -6,7 +6,7 @@ namespace flce::cuda::hopper {
 
 cudaError_t launch_statistics_with_options(const Exponentials& args, int num_sms,
                                            cudaStream_t stream) {
-  return launch<void, OptionsVisitor>(args, options_params_of(args), num_sms, stream);
+  return launch<void, OptionsVisitor<false>>(args, options_params_of(args), num_sms, stream);
 }
 
 }  // namespace flce::cuda::hopper
