@@ -54,8 +54,6 @@ Unmet unmet_by(const Problem& p, Method method) {
                p.tokens);
   unmet.unless(p.shard.total == 0, "it takes whole heads, none that is split over ranks");
   unmet.unless(!p.has_bias(), "it does not take a bias");
-  unmet.unless(!p.accumulate_grad_weight || grad_weight_dtype_of(p) == Dtype::kF32,
-               "it adds to a grad_weight in f32, not in {}", name_of(grad_weight_dtype_of(p)));
   unmet.unless(o.softcap == 0.0, "it does not take a softcap");
   unmet.unless(o.label_smoothing == 0.0, "it does not take label smoothing");
   unmet.unless(!w.entropy, "it does not give the entropy");

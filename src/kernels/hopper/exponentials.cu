@@ -4,8 +4,6 @@
 
 namespace flce::cuda::hopper {
 
-int part_cols() { return ExponentialsShape::kCols; }
-
 cudaError_t launch_exponentials(const Exponentials& args, int num_sms, cudaStream_t stream) {
   return launch<Bf16>(args, num_sms, stream);
 }
