@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
+// Of a block: few are anyone's first in a slab, and most have one token.
+constexpr int kTokens = 8;
 
 // Of the tokens from `base` on, one a thread, those that have the target and a term, as a list.
 __device__ int list_tokens(const Chunk& chunk, int target, int base, int* list, int* votes_of) {
@@ -61,14 +63,16 @@ template <typename Store>
 __global__ void __launch_bounds__(kThreads)
     target_sums(const __grid_constant__ Chunk chunk, const Rows x, const TargetLists lists,
                 int first_col, int cols, const Store store) {
-  const int row = blockIdx.x;
-  const int target = chunk.tokens.target[row];
-  if (target < first_col || target >= first_col + cols) return;
-  if (lists.first[target] != row) return;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kUnit;
-  float sum[kUnit] = {};
-  sum_target(chunk, x, target, row, lists.before_last[target] + 1, column, sum);
-  if (column < chunk.hidden) store(target - first_col, row, column, sum);
+  const int end = min(chunk.rows, static_cast<int>(blockIdx.x + 1) * kTokens);
+  for (int row = blockIdx.x * kTokens; row < end; ++row) {
+    const int target = chunk.tokens.target[row];
+    if (target < first_col || target >= first_col + cols) continue;
+    if (lists.first[target] != row) continue;
+    float sum[kUnit] = {};
+    sum_target(chunk, x, target, row, lists.before_last[target] + 1, column, sum);
+    if (column < chunk.hidden) store(target - first_col, row, column, sum);
+  }
 }
 
 struct ToFloats {
@@ -112,7 +116,7 @@ template <typename Store>
 void launch(const Chunk& chunk, const Rows& x, const TargetLists& lists, int first_col, int cols,
             const Store& store, cudaStream_t stream) {
   constexpr int kColumns = kThreads * kUnit;
-  const dim3 blocks(chunk.rows, (chunk.hidden + kColumns - 1) / kColumns);
+  const dim3 blocks((chunk.rows + kTokens - 1) / kTokens, (chunk.hidden + kColumns - 1) / kColumns);
   target_sums<<<blocks, kThreads, 0, stream>>>(chunk, x, lists, first_col, cols, store);
 }
 
