@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each method books by route hopper. Pure: the planner calls it many times.
-//   fused      C*V exponentials in bf16, C*H scaled hidden states in bf16, sums of target terms (at
-//              most C*H in f32), sums of a bf16 grad_weight (V*H*4)
-//              over several chunks
-//   recompute  C*slab exponentials, the same for a slab, N*H sums in f32
+//   fused      C*V exponentials in bf16, C*H scaled hidden states in bf16; of a bf16 grad_weight
+//              the lower halves of the rows that are targets (at most C*H*2) or, over several
+//              chunks or added to what is there, of all (V*H*2)
+//   recompute  C*slab exponentials, the same for a slab, the lower halves of N*H sums
 //   the loss   the statistics of tiles, 8 bytes for 192 logits, 16 with options
 //   grad_bias  V sums in f64
 #include <algorithm>
@@ -11,11 +11,34 @@
 #include "core/int_math.hpp"
 #include "cuda/odds_sizes.hpp"
 #include "cuda/sizes.hpp"
+#include "kernels/hopper/tile_sizes.hpp"
 #include "kernels/portable/state.hpp"
 
 namespace flce::cuda {
-
 namespace {
+
+// What `recompute` may take for slabs: with the statistics and the tokens' state some 0.6 GB. A
+// slab costs a pass over grad_hidden's sums, so it has a least size.
+constexpr std::int64_t kSlabBytes = std::int64_t{550} * 1000 * 1000;
+constexpr std::int64_t kMinSlab = 4096;
+constexpr std::int64_t kMaxSlab = 32768;
+// Rows of a tile in one product, columns in another.
+constexpr std::int64_t kSlabUnit = 384;
+
+// Of an H100 SXM and an H200. Another number makes the choice of a slab a little worse.
+constexpr int kMultiprocessors = 132;
+
+// What a slab's three products take, up to a factor: multiply-adds of the busiest multiprocessor.
+double work_of_slab(const Problem& p, std::int64_t tokens, std::int64_t slab) {
+  const auto work = [](const hopper::TileSize& tile, std::int64_t rows, std::int64_t cols,
+                       std::int64_t k) {
+    return static_cast<double>(hopper::busiest(tile, rows, cols, kMultiprocessors)) *
+           static_cast<double>(k);
+  };
+  return work(hopper::kExponentialsTile, tokens, slab, p.hidden) +
+         work(hopper::kSumGradHiddenTile, tokens, p.hidden, slab) +
+         work(hopper::kGradWeightTile, slab, p.hidden, tokens);
+}
 
 // As hopper::has_options of a call.
 bool has_options(const Problem& p) {
@@ -34,12 +57,14 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.slab = is_recompute ? std::min(tiling.slab, p.vocab) : p.vocab;
   s.e_cols = kept.what == Keep::kNothing ? 0 : round_up(s.slab, kLineBytes / 2);
   s.part_stride = round_up(s.chunk, 32);
-  s.num_tiles = ceil_div(p.vocab, kPartCols);
+  s.num_tiles = ceil_div(p.vocab, std::int64_t{hopper::kExponentialsTile.cols});
   s.sample_cols = std::min(p.vocab, kSampleCols);
-  s.sum_rows = p.wants.grad_weight ? std::min(s.chunk, s.slab) : 0;
   s.sums_grad_hidden = p.wants.grad_hidden && s.slab < p.vocab;
   s.has_f32_weight = grad_weight_dtype_of(p) == Dtype::kF32;
-  s.sums_grad_weight = p.wants.grad_weight && s.num_chunks > 1 && !s.has_f32_weight;
+  const bool is_sum = s.num_chunks > 1 || p.accumulate_grad_weight;
+  s.sums_grad_weight = p.wants.grad_weight && is_sum && !s.has_f32_weight;
+  const bool is_written = p.wants.grad_weight && !is_sum && !s.has_f32_weight;
+  s.sum_rows = is_written ? std::min(s.chunk, s.slab) : 0;
   s.part_bytes = has_options(p) ? 16 : 8;
   s.has_entropy_gradient = p.grad_entropy_dtype != Dtype::kNone && p.wants.any_gradient();
   return s;
@@ -49,34 +74,56 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   const OddsSizes s = odds_sizes_of(p, tiling, kept);
   Book ledger(to);
   book_tokens(p, tiling, ledger);
-  const Lifetime before_gradients{Stage::kPartial, Stage::kCombine};
   const bool is_recompute = tiling.method == Method::kRecompute;
-  ledger.book(Slot::kTokenRows, bytes_of(s.part_stride, s.has_entropy_gradient ? 8 : 6, 4));
+  const Lifetime before_gradients{Stage::kPartial, Stage::kCombine};
+  const Lifetime gradients{Stage::kGradHidden, Stage::kGradWeight};
+  // `fused` has them from the first product on, `recompute` makes them again.
+  const Lifetime exponentials = is_recompute ? gradients : kAlways;
+  const Lifetime grad_weight =
+      is_recompute ? gradients : Lifetime{Stage::kGradWeight, Stage::kGradWeight};
+  const std::uint64_t lists = p.wants.grad_weight ? bytes_of(p.vocab, 2, 4) : 0;
+  ledger.book(Slot::kTokenRows,
+              saturating_add(bytes_of(s.part_stride, s.has_entropy_gradient ? 8 : 6, 4), lists));
+  // Large ones first: what lives before the gradients finds its place in the same bytes.
+  if (p.wants.any_gradient()) {
+    ledger.book(Slot::kKept, bytes_of(s.chunk, s.e_cols, 2), exponentials);
+    ledger.book(Slot::kTargetSums, bytes_of(s.sum_rows, p.hidden, 2), grad_weight);
+  }
   ledger.book(Slot::kTileStats,
               std::max(bytes_of(s.part_stride, s.num_tiles, s.part_bytes),
                        bytes_of(s.chunk, s.sample_cols, 4)),
               before_gradients);
-  // Only the sample's product, unless cuBLASLt makes sums in f32.
-  const bool scratch_stays = s.sums_grad_hidden || s.has_f32_weight || s.sums_grad_weight;
+  // The sample's product; also cuBLASLt's sums in f32.
   ledger.book(Slot::kGemmScratch, gemm_scratch_bytes(p, s.chunk),
-              scratch_stays ? kAlways : before_gradients);
+              s.has_f32_weight ? kAlways : before_gradients);
   if (!p.wants.any_gradient()) return;
-  ledger.book(Slot::kKept, bytes_of(s.chunk, s.e_cols, 2));
-  if (s.sums_grad_hidden) ledger.book(Slot::kGradHiddenAcc, bytes_of(p.tokens, p.hidden, 4));
+  if (s.sums_grad_hidden) {
+    ledger.book(Slot::kGradHiddenAcc, bytes_of(p.tokens, p.hidden, 2), gradients);
+  }
   if (p.wants.grad_bias) ledger.book(Slot::kGradBiasAcc, bytes_of(p.vocab, 1, 8));
   if (!p.wants.grad_weight) return;
-  ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, p.hidden, 2));
-  // A backward pass by slabs has no stages of its own to share with.
-  const Lifetime gradients =
-      is_recompute ? kAlways : Lifetime{Stage::kGradWeight, Stage::kGradWeight};
-  ledger.book(Slot::kTargetSums,
-              saturating_add(bytes_of(s.sum_rows, p.hidden, 4), bytes_of(s.slab, 1, 4)), gradients);
-  if (s.sums_grad_weight) ledger.book(Slot::kGradWeightAcc, bytes_of(s.slab, p.hidden, 4));
+  ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, p.hidden, 2), gradients);
+  if (s.sums_grad_weight) {
+    ledger.book(Slot::kGradWeightAcc, bytes_of(s.slab, p.hidden, 2), exponentials);
+  }
 }
 
-// Exponentials take 2 bytes for each token, sums of target terms 4 for each hidden state.
-std::int64_t odds_slab(const Problem& p, std::int64_t tokens, std::int64_t room_bytes) {
-  return room_bytes / (2 * tokens + 4 * p.hidden);
+std::int64_t odds_slab(const Problem& p, std::int64_t tokens) {
+  // Lower halves of grad_hidden's sums and scaled rows stay; a column of exponentials takes 2 bytes
+  // a token, a row of a target's halves 2 a hidden state.
+  const std::int64_t room = kSlabBytes - 2 * p.hidden * (p.tokens + tokens);
+  const std::int64_t most =
+      std::clamp(room / (2 * tokens + 2 * p.hidden), kMinSlab, kMaxSlab) / kSlabUnit * kSlabUnit;
+  std::int64_t best = most;
+  double least = 0.0;
+  for (std::int64_t slab = most; 2 * slab > most; slab -= kSlabUnit) {
+    const double work = work_of_slab(p, tokens, slab) / static_cast<double>(slab);
+    if (slab == most || work < least) {
+      best = slab;
+      least = work;
+    }
+  }
+  return best;
 }
 
 }  // namespace flce::cuda

@@ -9,8 +9,6 @@
 
 namespace flce::cuda {
 
-// Columns of a tile of the first product; kernels/hopper/tiles.hpp has the same number.
-inline constexpr std::int64_t kPartCols = 192;
 // Vocabulary rows that a token's offset is guessed from.
 inline constexpr std::int64_t kSampleCols = 256;
 
@@ -23,7 +21,7 @@ struct OddsSizes {
   std::int64_t num_tiles = 0;     // of a row of the whole vocabulary
   std::int64_t part_bytes = 0;    // of a row's statistics in a tile
   std::int64_t sample_cols = 0;   // of the logits that offsets are guessed from
-  std::int64_t sum_rows = 0;      // sums of target terms
+  std::int64_t sum_rows = 0;      // of grad_weight, that wait for their targets' terms
   bool sums_grad_hidden = false;  // in f32, over slabs
   bool sums_grad_weight = false;  // bf16, in f32, over chunks
   bool has_f32_weight = false;
@@ -34,7 +32,8 @@ OddsSizes odds_sizes_of(const Problem& problem, const Tiling& tiling, const Kept
 
 void book_odds(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
 
-// The slab of `recompute` for a chunk of that many tokens.
-std::int64_t odds_slab(const Problem& problem, std::int64_t tokens, std::int64_t room_bytes);
+// The slab of `recompute` for so many tokens: within the room the one whose tiles leave the fewest
+// multiprocessors without work.
+std::int64_t odds_slab(const Problem& problem, std::int64_t tokens);
 
 }  // namespace flce::cuda

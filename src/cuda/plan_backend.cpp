@@ -48,15 +48,14 @@ Tiling CudaPlanBackend::preferred_tiling(const Problem& p, const DeviceCaps&, Me
                                          Route route) const {
   if (method != Method::kRecompute) return {method, kChunkTokens, p.vocab, route};
   const std::int64_t tokens = std::clamp<std::int64_t>(p.tokens, 1, kSlabTokens);
+  if (route == Route::kHopper) return {method, kSlabTokens, cuda::odds_slab(p, tokens), route};
   const auto slab_of = [](std::int64_t rows) {
     return std::clamp(rows / kTileRows * kTileRows, kMinSlab, kMaxSlab);
   };
   const std::int64_t wide = size_of(accumulation_dtype(p.dtype));
   const std::int64_t sums = p.tokens * p.hidden * wide + tokens * p.hidden * size_of(p.dtype);
   const std::int64_t room = std::max<std::int64_t>(kSlabBytes - sums, 0);
-  const std::int64_t rows =
-      route == Route::kHopper ? cuda::odds_slab(p, tokens, room) : room / (wide * tokens);
-  return {method, kSlabTokens, slab_of(rows), route};
+  return {method, kSlabTokens, slab_of(room / (wide * tokens)), route};
 }
 
 // cuBLASLt's own workspace, which eager code has beside its tensors.

@@ -53,8 +53,6 @@ Unmet unmet_by(const Problem& p, Method method) {
   unmet.unless(p.tokens < kMaxTokens, "it takes fewer than {} tokens, not {}", kMaxTokens,
                p.tokens);
   unmet.unless(p.shard.total == 0, "it takes whole heads, none that is split over ranks");
-  unmet.unless(!p.accumulate_grad_weight || grad_weight_dtype_of(p) == Dtype::kF32,
-               "it adds to a grad_weight in f32, not in {}", name_of(grad_weight_dtype_of(p)));
   unmet.unless(o.label_smoothing == 0.0, "it does not take label smoothing");
   unmet.unless(w.topk == 0, "it does not give the top-k");
   unmet.unless(method == Method::kFused || method == Method::kRecompute,

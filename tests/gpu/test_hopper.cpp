@@ -49,12 +49,14 @@ TEST_P(Hopper, ChunksOfAnySize) {
 
 TEST_P(Hopper, AddsToWhatIsThere) {
   for (const std::int64_t chunk : {0, 70, 150}) {
-    Case c = hopper_case({300, 40, 500}, 17);
-    c.grad_weight_dtype = Dtype::kF32;
-    Rng rng(18);
-    c.grad_weight_start = random_normals(Dtype::kF32, 500 * 40, 1e-2, rng);
-    check(c, chunk);
-    if (HasFailure()) return;
+    for (const Dtype weight : {Dtype::kBF16, Dtype::kF32}) {
+      Case c = hopper_case({300, 40, 500}, 17);
+      c.grad_weight_dtype = weight;
+      Rng rng(18);
+      c.grad_weight_start = random_normals(weight, 500 * 40, 1e-2, rng);
+      check(c, chunk);
+      if (HasFailure()) return;
+    }
   }
 }
 
@@ -152,6 +154,29 @@ TEST_P(Hopper, EqualTargets) {
   for (std::int64_t i = 0; i < 700; ++i) c.in.target[i] = i % 3 == 0 ? 7 : 290 + i % 2;
   check(c);
   check(c, 256);
+  // Of a target's tokens some have no gradient, the first one among them.
+  c.in.token_weight.assign(700, 1.0);
+  for (std::int64_t i = 0; i < 700; i += 5) c.in.token_weight[i] = 0.0;
+  c.in.token_weight[1] = c.in.token_weight[2] = 0.0;
+  check(c);
+  c.grad_weight_dtype = Dtype::kF32;
+  check(c, 256);
+}
+
+// More vocabulary than a slab of `recompute` has at most: grad_hidden is a sum, too.
+TEST_P(Hopper, SumsOverSlabs) {
+  for (const std::int64_t chunk : {0, 64}) {
+    for (const Dtype weight : {Dtype::kBF16, Dtype::kF32}) {
+      Case c = hopper_case({150, 40, 70001}, 45);
+      Rng rng(46);
+      ignore_some(c, 0.2, rng);
+      c.in.target[3] = 70000;
+      c.in.target[4] = c.in.target[100] = 32640;
+      c.grad_weight_dtype = weight;
+      check(c, chunk);
+      if (HasFailure()) return;
+    }
+  }
 }
 
 TEST_P(Hopper, PoisonInIgnoredRowsStaysThere) {

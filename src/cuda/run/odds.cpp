@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/int_math.hpp"
 #include "cuda/odds_sizes.hpp"
 #include "cuda/run/current.hpp"
 #include "cuda/run/memory.hpp"
@@ -67,9 +68,10 @@ class Odds {
   std::byte* scaled_hidden() const { return memory_.at(Slot::kHiddenPacked); }
   std::byte* e() const { return sizes_.e_cols > 0 ? memory_.at(Slot::kKept) : nullptr; }
   Matrix e_matrix() const { return {e(), sizes_.e_cols}; }
-  float* target_sums() const { return reinterpret_cast<float*>(memory_.at(Slot::kTargetSums)); }
-  int* sum_of() const {
-    return reinterpret_cast<int*>(target_sums() + sizes_.sum_rows * problem().hidden);
+  TargetLists lists() const {
+    if (!problem().wants.grad_weight) return {};
+    int* const first = groups() + sizes_.part_stride;
+    return {first, first + problem().vocab};
   }
   double* bias_sums() const { return reinterpret_cast<double*>(memory_.at(Slot::kGradBiasAcc)); }
   const float* alpha() const { return &call().gradient_scale->alpha; }
@@ -177,11 +179,18 @@ void make_statistics(const Odds& odds, Range tokens, bool keep) {
   finish(true);
 }
 
-// What the gradients' products read beside the exponentials of `cols` columns.
+// What the gradients' products read beside the exponentials, and which tokens have which target.
 void scale_rows(const Odds& odds, Range tokens, bool is_unit) {
+  const TargetLists lists = odds.lists();
+  if (lists.first != nullptr) {
+    check_cuda(
+        cudaMemsetAsync(lists.first, 0xff, static_cast<std::size_t>(odds.problem().vocab) * 2 * 4,
+                        odds.stream()),
+        "clearing lists of targets");
+  }
   launch_scaled_rows(odds.call(), odds.chunk(tokens), odds.hidden_rows(),
                      odds.problem().wants.grad_weight ? odds.scaled_hidden() : nullptr,
-                     odds.problem().hidden, is_unit, odds.stream());
+                     odds.problem().hidden, lists, is_unit, odds.stream());
 }
 
 void clear_rows(const Odds& odds, Range tokens, Range vocab) {
@@ -189,30 +198,27 @@ void clear_rows(const Odds& odds, Range tokens, Range vocab) {
                     int_of(vocab.size()), odds.stream());
 }
 
-// Into the caller's f32 grad_weight, or into sums that the last chunk rounds to it.
-void sum_grad_weight(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+// Into the caller's f32 grad_weight.
+void add_to_floats(const Odds& odds, Range tokens, Range vocab, Turn turn) {
   const MatrixView& out = odds.memory().step().outputs->grad_weight;
-  const bool is_direct = odds.sizes().has_f32_weight;
   Gemm g = gemm_of(odds, Product::kGradWeightAcc);
   g.m = vocab.size();
   g.n = odds.problem().hidden;
   g.k = tokens.size();
   g.a = {odds.e(), odds.sizes().e_cols, true};
   g.b = {odds.scaled_hidden(), odds.problem().hidden, false};
-  g.d = is_direct ? row_of(out, vocab.begin) : odds.memory().at(Slot::kGradWeightAcc);
-  g.d_row_stride = is_direct ? stride_of(out) : g.n;
-  g.accumulate = (is_direct && odds.problem().accumulate_grad_weight) || !turn.first;
+  g.d = row_of(out, vocab.begin);
+  g.d_row_stride = stride_of(out);
+  g.accumulate = odds.problem().accumulate_grad_weight || !turn.first;
   g.device_alpha = odds.alpha();
   g.device_beta = odds.call().gradient_scale->beta;
   run_gemm(g, odds.stream());
-  launch_add_target_sums(odds.sum_of(), odds.target_sums(), odds.alpha(), int_of(g.m), int_of(g.n),
-                         {g.d, g.d_row_stride, g.out}, odds.stream());
-  if (is_direct || !turn.last) return;
-  launch_store_rows({g.d, g.n, g.out}, {row_of(out, vocab.begin), out.row_stride, out.dtype}, g.m,
-                    g.n, false, odds.stream());
+  launch_add_target_sums(odds.chunk(tokens), odds.hidden_rows(), odds.lists(), int_of(vocab.begin),
+                         int_of(vocab.size()), odds.alpha(), {g.d, g.d_row_stride, g.out},
+                         odds.stream());
 }
 
-void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab) {
+GradWeight grad_weight_of(const Odds& odds, Range tokens, Range vocab) {
   const MatrixView& out = odds.memory().step().outputs->grad_weight;
   GradWeight g;
   g.e = odds.e_matrix();
@@ -222,30 +228,66 @@ void multiply_grad_weight(const Odds& odds, Range tokens, Range vocab) {
   g.rows = int_of(tokens.size());
   g.cols = int_of(vocab.size());
   g.hidden = int_of(odds.problem().hidden);
-  g.sum_of = odds.sum_of();
-  g.target_sums = odds.target_sums();
+  g.first_token = odds.lists().first + vocab.begin;
+  g.lower = odds.memory().at(Slot::kTargetSums);
   g.alpha = odds.alpha();
-  check_cuda(launch_grad_weight(g, odds.num_sms(), odds.stream()), "the product of grad_weight");
+  return g;
 }
 
-void sum_grad_hidden(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+// bf16, the sum of several chunks and of what was there. What the last product adds to holds the
+// targets' terms already.
+void add_to_halves(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+  const GradWeight g = grad_weight_of(odds, tokens, vocab);
+  const Halves sum{g.out, g.out_row_stride, odds.memory().at(Slot::kGradWeightAcc), g.hidden};
+  const auto add_targets = [&] {
+    launch_add_target_sums(odds.chunk(tokens), odds.hidden_rows(), odds.lists(),
+                           int_of(vocab.begin), g.cols, g.alpha, sum, odds.stream());
+  };
+  const bool adds = odds.problem().accumulate_grad_weight;
+  if (turn.first && adds) {
+    check_cuda(cudaMemsetAsync(sum.lower, 0, bytes_of(g.cols, g.hidden, 2), odds.stream()),
+               "clearing the lower halves of grad_weight");
+  }
+  if (turn.last) add_targets();
+  check_cuda(
+      launch_sum_grad_weight(g, sum, turn.first && !adds, turn.last, odds.num_sms(), odds.stream()),
+      "the product of grad_weight");
+  if (!turn.last) add_targets();
+}
+
+// bf16, all of it at once.
+void write_grad_weight(const Odds& odds, Range tokens, Range vocab) {
+  const GradWeight g = grad_weight_of(odds, tokens, vocab);
+  check_cuda(launch_grad_weight(g, odds.num_sms(), odds.stream()), "the product of grad_weight");
+  launch_finish_targets(odds.chunk(tokens), odds.hidden_rows(), odds.lists(), int_of(vocab.begin),
+                        g.cols, g.alpha, {g.out, g.out_row_stride, g.lower, g.hidden},
+                        odds.stream());
+}
+
+GradHidden grad_hidden_of(const Odds& odds, Range tokens, Range vocab) {
   const MatrixView& out = odds.memory().step().outputs->grad_hidden;
-  const Matrix w = odds.weight(vocab.begin);
-  Gemm g = gemm_of(odds, Product::kGradHidden);
-  g.m = tokens.size();
-  g.n = odds.problem().hidden;
-  g.k = vocab.size();
-  g.a = {odds.e(), odds.sizes().e_cols, false};
-  g.b = {w.data, w.row_stride, false};
-  auto* const sums =
-      reinterpret_cast<float*>(odds.memory().at(Slot::kGradHiddenAcc)) + tokens.begin * g.n;
-  g.d = sums;
-  g.d_row_stride = g.n;
-  g.accumulate = !turn.first;
-  run_gemm(g, odds.stream());
+  GradHidden g;
+  g.e = odds.e_matrix();
+  g.w = odds.weight(vocab.begin);
+  g.out = row_of(out, tokens.begin);
+  g.out_row_stride = stride_of(out);
+  g.rows = int_of(tokens.size());
+  g.cols = int_of(vocab.size());
+  g.hidden = int_of(odds.problem().hidden);
+  g.tokens = odds.chunk(tokens).tokens;
+  g.alpha = odds.alpha();
+  return g;
+}
+
+// The sum over slabs.
+void sum_grad_hidden(const Odds& odds, Range tokens, Range vocab, Turn turn) {
+  const GradHidden g = grad_hidden_of(odds, tokens, vocab);
+  std::byte* const lower = odds.memory().at(Slot::kGradHiddenAcc) + tokens.begin * g.hidden * 2;
+  const Halves sum{g.out, g.out_row_stride, lower, g.hidden};
+  check_cuda(launch_sum_grad_hidden(g, sum, turn.first, odds.num_sms(), odds.stream()),
+             "the product of grad_hidden");
   if (!turn.last) return;
-  launch_store_grad_hidden(odds.chunk(tokens), sums, odds.weight(0), odds.alpha(),
-                           {row_of(out, tokens.begin), out.row_stride, out.dtype}, odds.stream());
+  launch_store_grad_hidden(odds.chunk(tokens), sum, odds.weight(0), g.alpha, odds.stream());
 }
 
 void sum_grad_bias(const Odds& odds, Range tokens, Range vocab, Turn turn) {
@@ -301,18 +343,9 @@ void grad_hidden(const Step& step, Range tokens, Range vocab, Turn turn) {
   if (odds.sizes().sums_grad_hidden) {
     sum_grad_hidden(odds, tokens, vocab, turn);
   } else {
-    const MatrixView& out = step.outputs->grad_hidden;
-    GradHidden g;
-    g.e = odds.e_matrix();
-    g.w = odds.weight(0);
-    g.out = row_of(out, tokens.begin);
-    g.out_row_stride = stride_of(out);
-    g.rows = int_of(tokens.size());
-    g.cols = int_of(vocab.size());
-    g.hidden = int_of(odds.problem().hidden);
-    g.tokens = odds.chunk(tokens).tokens;
-    g.alpha = odds.alpha();
-    check_cuda(launch_grad_hidden(g, odds.num_sms(), odds.stream()), "the product of grad_hidden");
+    check_cuda(
+        launch_grad_hidden(grad_hidden_of(odds, tokens, vocab), odds.num_sms(), odds.stream()),
+        "the product of grad_hidden");
   }
   check_launch("grad_hidden");
 }
@@ -322,12 +355,12 @@ void grad_weight(const Step& step, Range tokens, Range vocab, Turn turn) {
   const Odds odds(step);
   if (step.problem().wants.grad_bias) sum_grad_bias(odds, tokens, vocab, turn);
   if (!step.problem().wants.grad_weight) return check_launch("grad_weight");
-  launch_target_sums(odds.chunk(tokens), odds.hidden_rows(), int_of(vocab.begin),
-                     int_of(vocab.size()), odds.sum_of(), odds.target_sums(), odds.stream());
-  if (odds.sizes().sums_grad_weight || odds.sizes().has_f32_weight) {
-    sum_grad_weight(odds, tokens, vocab, turn);
+  if (odds.sizes().has_f32_weight) {
+    add_to_floats(odds, tokens, vocab, turn);
+  } else if (odds.sizes().sums_grad_weight) {
+    add_to_halves(odds, tokens, vocab, turn);
   } else {
-    multiply_grad_weight(odds, tokens, vocab);
+    write_grad_weight(odds, tokens, vocab);
   }
   check_launch("grad_weight");
 }

@@ -4,8 +4,6 @@
 
 namespace flce::cuda::hopper {
 
-int part_cols() { return ExponentialsShape::kCols; }
-
 cudaError_t launch_exponentials(const Exponentials& args, int num_sms, cudaStream_t stream) {
   if (args.has_options) return launch_exponentials_with_options(args, num_sms, stream);
   return launch<Bf16, ExponentialsVisitor>(args, params_of(args), num_sms, stream);

@@ -30,8 +30,8 @@ cudaError_t launch(const GradHidden& g, int num_sms, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_grad_hidden(const GradHidden& g, int num_sms, cudaStream_t stream) {
-  const bool is_narrow = busiest<GradHiddenNarrowShape>(g.rows, g.hidden, num_sms) <
-                         busiest<GradHiddenShape>(g.rows, g.hidden, num_sms);
+  const bool is_narrow = busiest(kGradHiddenNarrowTile, g.rows, g.hidden, num_sms) <
+                         busiest(kGradHiddenTile, g.rows, g.hidden, num_sms);
   return is_narrow ? launch<GradHiddenNarrowShape>(g, num_sms, stream)
                    : launch<GradHiddenShape>(g, num_sms, stream);
 }

@@ -15,7 +15,8 @@ cudaError_t launch_grad_weight(const GradWeight& g, int num_sms, cudaStream_t st
   product.d = g.out;
   product.d_row_stride = g.out_row_stride;
   product.num_sms = num_sms;
-  const WeightParams visitor{g.sum_of, g.target_sums, g.alpha, g.hidden};
+  const WeightParams visitor{g.first_token, static_cast<std::uint16_t*>(g.lower), g.alpha, g.hidden,
+                             g.cols < g.rows};
   return launch_product<GradWeightShape, Kernel>(product, visitor, stream);
 }
 

@@ -88,8 +88,6 @@ struct Exponentials {
   bool has_options = false;
   LogitOptions options;
 };
-// Columns of a tile, and so the tiles of a row.
-int part_cols();
 cudaError_t launch_exponentials(const Exponentials& args, int num_sms, cudaStream_t stream);
 cudaError_t launch_statistics(const Exponentials& args, int num_sms, cudaStream_t stream);
 
@@ -99,6 +97,13 @@ cudaError_t launch_exponentials_with_options(const Exponentials& args, int num_s
                                              cudaStream_t stream);
 cudaError_t launch_statistics_with_options(const Exponentials& args, int num_sms,
                                            cudaStream_t stream);
+// An f32 sum for each element of a bf16 matrix (halves.cuh).
+struct Halves {
+  void* upper = nullptr;
+  std::int64_t upper_row_stride = 0;  // elements
+  void* lower = nullptr;
+  std::int64_t lower_row_stride = 0;
+};
 
 // grad_hidden.cu: alpha * (v_i * (E W)_i + t_i * W[y_i]) -> bf16, rounded once.
 struct GradHidden {
@@ -111,19 +116,38 @@ struct GradHidden {
 };
 cudaError_t launch_grad_hidden(const GradHidden& args, int num_sms, cudaStream_t stream);
 
-// grad_weight.cu: alpha * ((E^T Xs)_j + the row of target_sums that belongs to j) -> bf16, rounded
-// once.
+// sum_grad_hidden.cu: E W of a slab, added to the sum over slabs unless it is the first. `args`:
+// the operands and sizes alone.
+cudaError_t launch_sum_grad_hidden(const GradHidden& args, const Halves& sum, bool is_first,
+                                   int num_sms, cudaStream_t stream);
+
+// For each row of the vocabulary its tokens among a chunk's: the first one and how many there are
+// beside it, as far as their term is not zero; both -1: none. (V) each.
+struct TargetLists {
+  int* first = nullptr;
+  int* before_last = nullptr;
+};
+
+// grad_weight.cu: alpha * E^T Xs -> bf16, rounded once; the rows that are someone's target wait for
+// launch_finish_targets, their lower halves in a table.
 struct GradWeight {
   Matrix e;   // (C, V)
   Matrix xs;  // (C, H): v_i * x_i
   void* out = nullptr;
   std::int64_t out_row_stride = 0;
   int rows = 0, cols = 0, hidden = 0;
-  const int* sum_of = nullptr;         // (V): a row of target_sums, -1: none
-  const float* target_sums = nullptr;  // (C, H)
-  const float* alpha = nullptr;        // device memory
+  const int* first_token = nullptr;  // (V): TargetLists::first from the slab's first column on
+  // min(C, V) rows of H 16-bit halves: a row for each token, or for each column where there are
+  // fewer columns.
+  void* lower = nullptr;
+  const float* alpha = nullptr;  // device memory
 };
 cudaError_t launch_grad_weight(const GradWeight& args, int num_sms, cudaStream_t stream);
+
+// sum_grad_weight.cu: alpha * E^T Xs, added to the sum unless it is the first; the last one rounds
+// the sum to bf16 in the place of the upper halves. `args` without targets.
+cudaError_t launch_sum_grad_weight(const GradWeight& args, const Halves& sum, bool is_first,
+                                   bool is_last, int num_sms, cudaStream_t stream);
 
 // offsets.cu
 // A chunk of the call: tokens [first, first + rows).
@@ -153,26 +177,33 @@ inline constexpr int kGroupRows = 1024;
 
 // rows.cu
 // gradients -> row_scale and target_term; xs = v_i * x_i in bf16, 0 without a gradient. xs may be
-// null. is_unit: with launch_known_offsets.
+// null. is_unit: with launch_known_offsets. The tokens are added to the lists of their targets, if
+// there are any; an empty list is -1 throughout.
 void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, void* xs,
-                        std::int64_t xs_stride, bool is_unit, cudaStream_t stream);
+                        std::int64_t xs_stride, const TargetLists& lists, bool is_unit,
+                        cudaStream_t stream);
 // Zeros in the exponentials of rows without a gradient that may hold NaN: a product of 0 and NaN
 // would reach all of grad_weight.
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,
                        int cols, cudaStream_t stream);
-// grad_hidden from sums over slabs, f32: alpha * (v_i * sums_i + t_i * W[y_i]).
-void launch_store_grad_hidden(const Chunk& chunk, const float* sums, const Matrix& w,
-                              const float* alpha, const RowsOut& to, cudaStream_t stream);
+// grad_hidden from sums over slabs: alpha * (v_i * sums_i + t_i * W[y_i]) -> bf16 in the place of
+// the upper halves.
+void launch_store_grad_hidden(const Chunk& chunk, const Halves& sums, const Matrix& w,
+                              const float* alpha, cudaStream_t stream);
 
 // target_sums.cu
-// For each target among the columns [first_col, first_col + cols) the sum of t_i * x_i over its
-// tokens, in their order -> a row of target_sums, whose number goes to sum_of[column] (-1: no
-// token's target). There are min(C, cols) rows.
-void launch_target_sums(const Chunk& chunk, const Rows& x, int first_col, int cols, int* sum_of,
-                        float* target_sums, cudaStream_t stream);
-// to[j] += alpha * target_sums[sum_of[j]]; f32.
-void launch_add_target_sums(const int* sum_of, const float* target_sums, const float* alpha,
-                            int cols, int hidden, const RowsOut& to, cudaStream_t stream);
+// For each target among the columns [first_col, first_col + cols) alpha times the sum of t_i * x_i
+// over its tokens, in their order, added to row `column - first_col` of f32 sums.
+void launch_add_target_sums(const Chunk& chunk, const Rows& x, const TargetLists& lists,
+                            int first_col, int cols, const float* alpha, const RowsOut& to,
+                            cudaStream_t stream);
+void launch_add_target_sums(const Chunk& chunk, const Rows& x, const TargetLists& lists,
+                            int first_col, int cols, const float* alpha, const Halves& to,
+                            cudaStream_t stream);
+// The same behind grad_weight.cu, whose table is to.lower: the rows of targets become bf16.
+void launch_finish_targets(const Chunk& chunk, const Rows& x, const TargetLists& lists,
+                           int first_col, int cols, const float* alpha, const Halves& to,
+                           cudaStream_t stream);
 
 // column_sums.cu: acc[j] (+)= the sum over the chunk's tokens of v_i E_ij, and of t_i where column
 // first_col + j is the target, without the power of two in the coefficients. In double, in one

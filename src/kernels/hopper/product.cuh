@@ -30,7 +30,12 @@ struct Shape {
   using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterCols>, cute::_1>;
   static constexpr int kRows = kTileRows;
   static constexpr int kCols = kTileCols;
-  static constexpr bool kIsPingpong = kSchedule == Schedule::kPingpong;
+  using MainSchedule = std::conditional_t<kSchedule == Schedule::kPingpong,
+                                          cutlass::gemm::KernelTmaWarpSpecializedPingpong,
+                                          cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
+  using StoreSchedule =
+      std::conditional_t<kSchedule == Schedule::kPingpong, cutlass::epilogue::TmaWarpSpecialized,
+                         cutlass::epilogue::TmaWarpSpecializedCooperative>;
   static constexpr bool kIsAlongRows = kRaster == Raster::kAlongRows;
   static constexpr int kMaxSwizzle = kSwizzle;
 };
@@ -39,25 +44,21 @@ using Bf16 = cutlass::bfloat16_t;
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
 
-// D (m, n) = visitor(A (m, k) * B (k, n)); `Out` void: nothing is stored.
-template <typename Shape, typename LayoutA, typename LayoutB, typename Out, typename Visitor>
+// D (m, n) = visitor(A (m, k) * B (k, n), C (m, n)); `Out` void: nothing is stored, `In` void: no
+// C.
+template <typename Shape, typename LayoutA, typename LayoutB, typename Out, typename Visitor,
+          typename In = void>
 struct Product {
-  using MainSchedule =
-      std::conditional_t<Shape::kIsPingpong, cutlass::gemm::KernelTmaWarpSpecializedPingpong,
-                         cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
-  using StoreSchedule =
-      std::conditional_t<Shape::kIsPingpong, cutlass::epilogue::TmaWarpSpecialized,
-                         cutlass::epilogue::TmaWarpSpecializedCooperative>;
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, typename Shape::Tile,
-      typename Shape::Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, void,
-      RowMajor, 8, Out, RowMajor, 8, StoreSchedule, Visitor>::CollectiveOp;
+      typename Shape::Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, In,
+      RowMajor, 8, Out, RowMajor, 8, typename Shape::StoreSchedule, Visitor>::CollectiveOp;
   using Main = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Bf16, LayoutA, 8, Bf16, LayoutB, 8,
       float, typename Shape::Tile, typename Shape::Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename Epilogue::SharedStorage))>,
-      MainSchedule>::CollectiveOp;
+      typename Shape::MainSchedule>::CollectiveOp;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, cutlass::gemm::PersistentScheduler>;
 };
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, Kernel::MinBlocksP
 struct ProductArgs {
   int m = 0, n = 0, k = 0;
   Matrix a, b;
-  void* d = nullptr;
+  void* d = nullptr;  // C is D's old content
   std::int64_t d_row_stride = 0;
   const int* run_if = nullptr;
   int num_sms = 0;
@@ -100,6 +101,8 @@ cudaError_t launch_product(const ProductArgs& p, const VisitorArgs& visitor, cud
   args.epilogue.thread = visitor;
   args.epilogue.ptr_D = static_cast<decltype(args.epilogue.ptr_D)>(p.d);
   set_stride(args.epilogue.dD, p.d_row_stride);
+  args.epilogue.ptr_C = static_cast<decltype(args.epilogue.ptr_C)>(p.d);
+  set_stride(args.epilogue.dC, p.d_row_stride);
   args.hw_info.sm_count = p.num_sms;
   args.scheduler.max_swizzle_size = Shape::kMaxSwizzle;
   using Order = decltype(args.scheduler.raster_order);

@@ -2,6 +2,7 @@
 // What is done once a token around the gradients' products. None of it touches the C*V
 // exponentials, but for rows that must be cleared.
 #include "kernels/hopper/bf16_rows.cuh"
+#include "kernels/hopper/halves.cuh"
 #include "kernels/portable/row_math.cuh"
 #include "kernels/portable/token_math.cuh"
 
@@ -10,9 +11,18 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// A token whose target's term is zero is none of the target's tokens.
+__device__ inline void enlist(const TargetLists& lists, const TokenRows& tokens, int row) {
+  if (tokens.target_term[row] == 0.0f) return;
+  const int target = tokens.target[row];
+  atomicMin(reinterpret_cast<unsigned*>(lists.first) + target, static_cast<unsigned>(row));
+  atomicAdd(lists.before_last + target, 1);
+}
+
 __global__ void __launch_bounds__(kThreads)
     scaled_rows(const __grid_constant__ Call call, const __grid_constant__ Chunk chunk,
-                const Rows x, __nv_bfloat16* xs, std::int64_t xs_stride, bool is_unit) {
+                const Rows x, __nv_bfloat16* xs, std::int64_t xs_stride, const TargetLists lists,
+                bool is_unit) {
   const int row = blockIdx.x;
   const std::int64_t token = chunk.first + row;
   const TokenGradient& gradient = call.gradients[token];
@@ -24,12 +34,16 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) {
     chunk.tokens.row_scale[row] = scale;
     chunk.tokens.target_term[row] = is_active ? static_cast<float>(gradient.row.t) : 0.0f;
+    if (lists.first != nullptr) enlist(lists, chunk.tokens, row);
   }
   if (xs == nullptr) return;
   __nv_bfloat16* const to = xs + row * xs_stride;
   const __nv_bfloat16* const from = row_of(x, token);
-  for (int h = threadIdx.x; h < chunk.hidden; h += kThreads) {
-    to[h] = __float2bfloat16(is_active ? scale * __bfloat162float(from[h]) : 0.0f);
+  for (int h = threadIdx.x * kUnit; h < chunk.hidden; h += kThreads * kUnit) {
+    float value[kUnit] = {};
+    if (is_active) load_unit(from + h, value);
+    for (float& v : value) v *= scale;
+    store_unit(to + h, value);
   }
 }
 
@@ -46,27 +60,33 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    store_grad_hidden(const __grid_constant__ Chunk chunk, const float* sums, const Matrix w,
-                      const float* alpha, __nv_bfloat16* to, std::int64_t row_stride) {
+    store_grad_hidden(const __grid_constant__ Chunk chunk, const Halves sums, const Matrix w,
+                      const float* alpha) {
   const int row = blockIdx.x;
   const float scale = *alpha * chunk.tokens.row_scale[row];
   const float term = *alpha * chunk.tokens.target_term[row];
-  const float* const from = sums + std::int64_t{row} * chunk.hidden;
   const __nv_bfloat16* const of_target =
       term != 0.0f ? row_of(w, chunk.tokens.target[row]) : nullptr;
-  for (int h = threadIdx.x; h < chunk.hidden; h += kThreads) {
-    float grad = scale != 0.0f ? scale * from[h] : 0.0f;
-    if (of_target != nullptr) grad = fmaf(term, __bfloat162float(of_target[h]), grad);
-    to[row * row_stride + h] = __float2bfloat16(grad);
+  for (int h = threadIdx.x * kUnit; h < chunk.hidden; h += kThreads * kUnit) {
+    SumUnit unit(sums, row, row, h);
+    float grad[kUnit] = {};
+    float of_weight[kUnit] = {};
+    if (of_target != nullptr) load_unit(of_target + h, of_weight);
+    for (int i = 0; i < kUnit; ++i) {
+      if (scale != 0.0f) grad[i] = scale * unit[i];
+      if (of_target != nullptr) grad[i] = fmaf(term, of_weight[i], grad[i]);
+    }
+    store_unit(static_cast<__nv_bfloat16*>(sums.upper) + row * sums.upper_row_stride + h, grad);
   }
 }
 
 }  // namespace
 
 void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, void* xs,
-                        std::int64_t xs_stride, bool is_unit, cudaStream_t stream) {
+                        std::int64_t xs_stride, const TargetLists& lists, bool is_unit,
+                        cudaStream_t stream) {
   scaled_rows<<<chunk.rows, kThreads, 0, stream>>>(call, chunk, x, static_cast<__nv_bfloat16*>(xs),
-                                                   xs_stride, is_unit);
+                                                   xs_stride, lists, is_unit);
 }
 
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,
@@ -75,10 +95,9 @@ void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64
                                                   e_row_stride, cols);
 }
 
-void launch_store_grad_hidden(const Chunk& chunk, const float* sums, const Matrix& w,
-                              const float* alpha, const RowsOut& to, cudaStream_t stream) {
-  store_grad_hidden<<<chunk.rows, kThreads, 0, stream>>>(
-      chunk, sums, w, alpha, static_cast<__nv_bfloat16*>(to.data), to.row_stride);
+void launch_store_grad_hidden(const Chunk& chunk, const Halves& sums, const Matrix& w,
+                              const float* alpha, cudaStream_t stream) {
+  store_grad_hidden<<<chunk.rows, kThreads, 0, stream>>>(chunk, sums, w, alpha);
 }
 
 }  // namespace flce::cuda::hopper

@@ -1,111 +1,144 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the targets add to grad_weight: for each of them the sum of t_i x_i over its tokens.
+// What the targets add to grad_weight: for each of them the sum of t_i x_i over its tokens, in
+// their order. The first token of a target works for all of them.
 #include "kernels/hopper/bf16_rows.cuh"
+#include "kernels/hopper/halves.cuh"
 #include "kernels/portable/row_math.cuh"
 
 namespace flce::cuda::hopper {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarp;
+// Of a block: few are anyone's first in a slab, and most have one token.
+constexpr int kTokens = 8;
 
-// A list of the tokens that have one target, in their order, added up when it is full or complete.
-struct TargetSum {
-  static constexpr int kThreads = 256;
-  static constexpr int kRoom = 1024;
-
-  const Chunk& chunk;
-  const Rows& x;
-  float* to;
-  int* list;        // shared, kRoom
-  int* num_before;  // shared, a count for each warp
+// Of the tokens from `base` on, one a thread, those that have the target and a term, as a list.
+__device__ int list_tokens(const Chunk& chunk, int target, int base, int* list, int* votes_of) {
+  const int token = base + static_cast<int>(threadIdx.x);
+  const bool matches = token < chunk.rows && chunk.tokens.target[token] == target &&
+                       chunk.tokens.target_term[token] != 0.0f;
+  const unsigned votes = __ballot_sync(0xffffffffu, matches);
+  const int lane = threadIdx.x % kWarp;
+  const int warp = threadIdx.x / kWarp;
+  __syncthreads();  // the list before this one has been used
+  if (lane == 0) votes_of[warp] = __popc(votes);
+  __syncthreads();
   int count = 0;
-  bool is_first = true;
-
-  __device__ void add_list() {
-    __syncthreads();
-    for (int h = threadIdx.x; h < chunk.hidden; h += kThreads) {
-      float sum = is_first ? 0.0f : to[h];
-      for (int k = 0; k < count; ++k) {
-        const float term = chunk.tokens.target_term[list[k]];
-        // Zero by selection.
-        if (term == 0.0f) continue;
-        sum = fmaf(term, __bfloat162float(row_of(x, chunk.first + list[k])[h]), sum);
-      }
-      to[h] = sum;
-    }
-    __syncthreads();
-    is_first = false;
-    count = 0;
+  int at = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    if (w == warp) at = count;
+    count += votes_of[w];
   }
+  if (matches) list[at + __popc(votes & ((1u << lane) - 1u))] = token;
+  __syncthreads();
+  return count;
+}
 
-  // Whether any thread's token has the target; if so they are appended.
-  __device__ void append(int token, bool matches) {
-    const unsigned votes = __ballot_sync(0xffffffffu, matches);
-    const int lane = threadIdx.x % kWarp;
-    const int warp = threadIdx.x / kWarp;
-    if (lane == 0) num_before[warp] = __popc(votes);
-    if (count + kThreads > kRoom) add_list();
-    __syncthreads();
-    int at = count;
-    for (int w = 0; w < warp; ++w) at += num_before[w];
-    if (matches) list[at + __popc(votes & ((1u << lane) - 1u))] = token;
-    for (int w = 0; w < kThreads / kWarp; ++w) count += num_before[w];
-    __syncthreads();
+// One target's sum of kUnit columns of the hidden states, for each thread of the block.
+__device__ void sum_target(const Chunk& chunk, const Rows& x, int target, int first, int count,
+                           int column, float (&sum)[kUnit]) {
+  __shared__ int list[kThreads];
+  __shared__ int votes_of[kWarps];
+  const auto add = [&](int token) {
+    if (column >= chunk.hidden) return;
+    const float term = chunk.tokens.target_term[token];
+    float value[kUnit];
+    load_unit(row_of(x, chunk.first + token) + column, value);
+    for (int i = 0; i < kUnit; ++i) sum[i] = fmaf(term, value[i], sum[i]);
+  };
+  if (count == 1) {
+    add(first);
+    return;
+  }
+  for (int base = first; count > 0; base += kThreads) {
+    const int found = list_tokens(chunk, target, base, list, votes_of);
+    for (int k = 0; k < found; ++k) add(list[k]);
+    count -= found;
+  }
+}
+
+// Store(col, row, column, sum) takes kUnit columns of a target's sum.
+template <typename Store>
+__global__ void __launch_bounds__(kThreads)
+    target_sums(const __grid_constant__ Chunk chunk, const Rows x, const TargetLists lists,
+                int first_col, int cols, const Store store) {
+  const int column = (blockIdx.y * kThreads + threadIdx.x) * kUnit;
+  const int end = min(chunk.rows, static_cast<int>(blockIdx.x + 1) * kTokens);
+  for (int row = blockIdx.x * kTokens; row < end; ++row) {
+    const int target = chunk.tokens.target[row];
+    if (target < first_col || target >= first_col + cols) continue;
+    if (lists.first[target] != row) continue;
+    float sum[kUnit] = {};
+    sum_target(chunk, x, target, row, lists.before_last[target] + 1, column, sum);
+    if (column < chunk.hidden) store(target - first_col, row, column, sum);
+  }
+}
+
+struct ToFloats {
+  float* sums;
+  std::int64_t row_stride;
+  const float* alpha;
+
+  __device__ void operator()(int col, int, int column, const float (&sum)[kUnit]) const {
+    float* const to = sums + col * row_stride + column;
+    for (int i = 0; i < kUnit; ++i) to[i] = fmaf(*alpha, sum[i], to[i]);
   }
 };
 
-__global__ void __launch_bounds__(TargetSum::kThreads)
-    target_sums(const __grid_constant__ Chunk chunk, const Rows x, int first_col, int cols,
-                int* sum_of, float* table) {
-  __shared__ int list[TargetSum::kRoom];
-  __shared__ int num_before[TargetSum::kThreads / kWarp];
-  const int row = blockIdx.x;
-  const int* const targets = chunk.tokens.target;
-  const int target = targets[row];
-  if (target < first_col || target >= first_col + cols) return;
-  // The first token of a target works for all of them.
-  for (int base = 0; base < row; base += TargetSum::kThreads) {
-    const int other = base + threadIdx.x;
-    if (__syncthreads_or(other < row && targets[other] == target)) return;
-  }
-  const int col = target - first_col;
-  const int at = cols < chunk.rows ? col : row;
-  if (threadIdx.x == 0) sum_of[col] = at;
-  TargetSum sum{chunk, x, table + std::int64_t{at} * chunk.hidden, list, num_before};
-  for (int base = row; base < chunk.rows; base += TargetSum::kThreads) {
-    const int token = base + threadIdx.x;
-    const bool matches = token < chunk.rows && targets[token] == target;
-    if (__syncthreads_or(matches)) sum.append(token, matches);
-  }
-  sum.add_list();
-}
+struct ToHalves {
+  Halves sums;
+  const float* alpha;
 
-__global__ void add_target_sums(const int* sum_of, const float* table, const float* alpha, int cols,
-                                int hidden, float* to, std::int64_t row_stride) {
-  for (int col = blockIdx.x; col < cols; col += gridDim.x) {
-    const int at = sum_of[col];
-    if (at < 0) continue;
-    for (int h = threadIdx.x; h < hidden; h += blockDim.x) {
-      to[col * row_stride + h] += *alpha * table[std::int64_t{at} * hidden + h];
-    }
+  __device__ void operator()(int col, int, int column, const float (&sum)[kUnit]) const {
+    SumUnit to(sums, col, col, column);
+    for (int i = 0; i < kUnit; ++i) to[i] = fmaf(*alpha, sum[i], to[i]);
+    to.store();
   }
+};
+
+// The sum's end: rounded to bf16.
+struct ToBf16 {
+  Halves sums;
+  const float* alpha;
+  bool is_by_col;
+
+  __device__ void operator()(int col, int row, int column, const float (&sum)[kUnit]) const {
+    SumUnit whole(sums, col, is_by_col ? col : row, column);
+    float rounded[kUnit];
+    for (int i = 0; i < kUnit; ++i) rounded[i] = fmaf(*alpha, sum[i], whole[i]);
+    store_unit(static_cast<__nv_bfloat16*>(sums.upper) + col * sums.upper_row_stride + column,
+               rounded);
+  }
+};
+
+template <typename Store>
+void launch(const Chunk& chunk, const Rows& x, const TargetLists& lists, int first_col, int cols,
+            const Store& store, cudaStream_t stream) {
+  constexpr int kColumns = kThreads * kUnit;
+  const dim3 blocks((chunk.rows + kTokens - 1) / kTokens, (chunk.hidden + kColumns - 1) / kColumns);
+  target_sums<<<blocks, kThreads, 0, stream>>>(chunk, x, lists, first_col, cols, store);
 }
 
 }  // namespace
 
-void launch_target_sums(const Chunk& chunk, const Rows& x, int first_col, int cols, int* sum_of,
-                        float* table, cudaStream_t stream) {
-  cudaMemsetAsync(sum_of, 0xff, static_cast<std::size_t>(cols) * sizeof(int), stream);
-  target_sums<<<chunk.rows, TargetSum::kThreads, 0, stream>>>(chunk, x, first_col, cols, sum_of,
-                                                              table);
+void launch_add_target_sums(const Chunk& chunk, const Rows& x, const TargetLists& lists,
+                            int first_col, int cols, const float* alpha, const RowsOut& to,
+                            cudaStream_t stream) {
+  launch(chunk, x, lists, first_col, cols,
+         ToFloats{static_cast<float*>(to.data), to.row_stride, alpha}, stream);
 }
 
-void launch_add_target_sums(const int* sum_of, const float* table, const float* alpha, int cols,
-                            int hidden, const RowsOut& to, cudaStream_t stream) {
-  constexpr int kMostBlocks = 2048;
-  const int blocks = cols < kMostBlocks ? cols : kMostBlocks;
-  add_target_sums<<<blocks, kThreads, 0, stream>>>(sum_of, table, alpha, cols, hidden,
-                                                   static_cast<float*>(to.data), to.row_stride);
+void launch_add_target_sums(const Chunk& chunk, const Rows& x, const TargetLists& lists,
+                            int first_col, int cols, const float* alpha, const Halves& to,
+                            cudaStream_t stream) {
+  launch(chunk, x, lists, first_col, cols, ToHalves{to, alpha}, stream);
+}
+
+void launch_finish_targets(const Chunk& chunk, const Rows& x, const TargetLists& lists,
+                           int first_col, int cols, const float* alpha, const Halves& to,
+                           cudaStream_t stream) {
+  launch(chunk, x, lists, first_col, cols, ToBf16{to, alpha, cols < chunk.rows}, stream);
 }
 
 }  // namespace flce::cuda::hopper

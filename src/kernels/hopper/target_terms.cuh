@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The visitors of the two products that make gradients from exponentials: they scale, and add the
-// target's terms in f32 before the only rounding.
+// The visitors of the two products that make gradients from exponentials: they scale, and see to it
+// that the target's terms are added in f32 before the only rounding.
 #pragma once
 
 #include <cuda_bf16.h>
 
+#include "kernels/hopper/halves.cuh"
 #include "kernels/hopper/visitor.cuh"
 
 namespace flce::cuda::hopper {
@@ -65,18 +66,19 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
       auto scales = scale(_, _, _, epi_m, epi_n);
       auto terms = term(_, _, _, epi_m, epi_n);
       auto targets = target(_, _, _, epi_m, epi_n);
+      // A thread's columns come in pairs, and H is even.
       CUTLASS_PRAGMA_UNROLL
-      for (int v = 0; v < kCount; ++v) {
+      for (int v = 0; v < kCount; v += 2) {
         const int i = epi_v * kCount + v;
         const int col = get<1>(at(i));
-        float sum = 0.0f;
         // Zero by selection: 0 * NaN in a sum or in a weight is not 0.
-        if (scales(i) != 0.0f) sum = scales(i) * acc[v];
-        if (terms(i) != 0.0f && col < place.cols_left) {
-          const __nv_bfloat16 w = params->w[targets(i) * params->w_row_stride + place.col + col];
-          sum = fmaf(terms(i), __bfloat162float(w), sum);
-        }
-        grad[v] = sum;
+        grad[v] = scales(i) != 0.0f ? scales(i) * acc[v] : 0.0f;
+        grad[v + 1] = scales(i) != 0.0f ? scales(i) * acc[v + 1] : 0.0f;
+        if (terms(i) == 0.0f || col >= place.cols_left) continue;
+        const unsigned pair = *reinterpret_cast<const unsigned*>(
+            params->w + targets(i) * params->w_row_stride + place.col + col);
+        grad[v] = fmaf(terms(i), __uint_as_float(pair << 16), grad[v]);
+        grad[v + 1] = fmaf(terms(i), __uint_as_float(pair & 0xffff0000u), grad[v + 1]);
       }
       return grad;
     }
@@ -93,14 +95,16 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
 };
 
 struct WeightParams {
-  const int* sum_of;         // (V): a row of target_sums, -1: none
-  const float* target_sums;  // (C, H)
+  const int* first_token;  // (V): -1: no token's target
+  std::uint16_t* lower;    // (C, H)
   const float* alpha;
   int hidden;
+  bool is_by_col;  // which row of `lower`: the column's, or the first token's
 };
 
-// alpha * (sum + target_sums[sum_of[j]]). Few rows of a vocabulary are anyone's target: a thread
-// looks once a fragment.
+// alpha * sum. Where a row of the vocabulary is a token's target the sum stays whole, for what is
+// added to it later: without its lower half in D, with that half in a table. Stores wait for
+// nothing; what a gather of the targets' terms took here was 3 % of the product.
 struct WeightVisitor : VisitorBase<WeightParams> {
   using VisitorBase::VisitorBase;
 
@@ -108,9 +112,9 @@ struct WeightVisitor : VisitorBase<WeightParams> {
   struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
     CUTLASS_DEVICE Callbacks(Ints ints, Coordinates coordinates, const Place& place,
                              const WeightParams* params)
-        : sum_of(ints), coordinates(coordinates), place(place), params(params) {}
+        : lower_row(ints), coordinates(coordinates), place(place), params(params) {}
 
-    Ints sum_of;
+    Ints lower_row;
     Coordinates coordinates;
     Place place;
     const WeightParams* params;
@@ -119,10 +123,12 @@ struct WeightVisitor : VisitorBase<WeightParams> {
     CUTLASS_DEVICE void begin() {
       using namespace cute;
       alpha = *params->alpha;
-      fill(sum_of, -1);
-      auto sums = filter_zeros(sum_of);
-      for_each_row(sum_of, coordinates, place,
-                   [&](int i, int row) { sums(i) = params->sum_of[row]; });
+      fill(lower_row, -1);
+      auto rows = filter_zeros(lower_row);
+      for_each_row(lower_row, coordinates, place, [&](int i, int row) {
+        const int first = params->first_token[row];
+        rows(i) = first >= 0 && params->is_by_col ? row : first;
+      });
     }
 
     template <typename Acc, int kCount>
@@ -130,31 +136,31 @@ struct WeightVisitor : VisitorBase<WeightParams> {
                               int epi_n) {
       using namespace cute;
       cutlass::Array<float, kCount> grad;
+      auto rows = lower_row(_, _, _, epi_m, epi_n);
+      bool any = false;
       CUTLASS_PRAGMA_UNROLL
-      for (int v = 0; v < kCount; ++v) grad[v] = acc[v];
-      add_target_sums(grad, epi_v, epi_m, epi_n);
-      CUTLASS_PRAGMA_UNROLL
-      for (int v = 0; v < kCount; ++v) grad[v] *= alpha;
+      for (int v = 0; v < kCount; ++v) {
+        grad[v] = alpha * acc[v];
+        any |= rows(epi_v * kCount + v) >= 0;
+      }
+      if (any) split(grad, epi_v, epi_m, epi_n);
       return grad;
     }
 
     template <int kCount>
-    CUTLASS_DEVICE void add_target_sums(cutlass::Array<float, kCount>& grad, int epi_v, int epi_m,
-                                        int epi_n) {
+    CUTLASS_DEVICE void split(cutlass::Array<float, kCount>& grad, int epi_v, int epi_m,
+                              int epi_n) {
       using namespace cute;
       auto at = coordinates(_, _, _, epi_m, epi_n);
-      auto sums = sum_of(_, _, _, epi_m, epi_n);
-      bool any = false;
-      CUTLASS_PRAGMA_UNROLL
-      for (int v = 0; v < kCount; ++v) any |= sums(epi_v * kCount + v) >= 0;
-      if (!any) return;
+      auto rows = lower_row(_, _, _, epi_m, epi_n);
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; ++v) {
         const int i = epi_v * kCount + v;
         const int col = get<1>(at(i));
-        if (sums(i) >= 0 && col < place.cols_left) {
-          grad[v] += params->target_sums[std::int64_t{sums(i)} * params->hidden + place.col + col];
-        }
+        if (rows(i) < 0 || col >= place.cols_left) continue;
+        params->lower[std::int64_t{rows(i)} * params->hidden + place.col + col] =
+            lower_half(grad[v]);
+        grad[v] = without_lower_half(grad[v]);
       }
     }
   };

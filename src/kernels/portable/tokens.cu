@@ -56,17 +56,23 @@ __global__ void widen_vectors(const __grid_constant__ Call call) {
   }
 }
 
-// The target of a token as a row of the whole head, kIgnored or kOutOfRange; `given` is what stood
-// there.
-__device__ inline std::int64_t resolve_target(const Call& call, std::int64_t token,
-                                              std::int64_t& given) {
+// The target of a token as a row of the whole head, kIgnored or kOutOfRange.
+__device__ inline std::int64_t resolve_target(const Call& call, std::int64_t token) {
   if (!has_target(token, call.tokens, call.shift, call.sequence_length)) return kIgnored;
-  given = load_integer(call.target, token + call.shift);
+  const std::int64_t given = load_integer(call.target, token + call.shift);
   if (given == call.ignore_index) return kIgnored;
   return given >= 0 && given < call.vocab_total ? given : kOutOfRange;
 }
 
-__global__ void __launch_bounds__(kOneBlock) scan_targets(const __grid_constant__ Call call) {
+__global__ void resolve_targets(const __grid_constant__ Call call) {
+  const std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+  if (i >= call.tokens) return;
+  TokenState state;
+  state.target = resolve_target(call, i);
+  call.states[i] = state;
+}
+
+__global__ void __launch_bounds__(kOneBlock) count_targets(const __grid_constant__ Call call) {
   __shared__ double sums[kOneBlock];
   __shared__ long long counts[kOneBlock];
   double target_weights = 0.0;
@@ -74,11 +80,7 @@ __global__ void __launch_bounds__(kOneBlock) scan_targets(const __grid_constant_
   long long num_out = 0;
   long long bad_token = call.tokens;
   for (std::int64_t i = threadIdx.x; i < call.tokens; i += kOneBlock) {
-    std::int64_t given = 0;
-    const std::int64_t target = resolve_target(call, i, given);
-    TokenState state;
-    state.target = target;
-    call.states[i] = state;
+    const std::int64_t target = call.states[i].target;
     if (target == kIgnored) continue;
     if (target == kOutOfRange) {
       num_out += 1;
@@ -231,7 +233,10 @@ void launch_widen_vectors(const Call& call, cudaStream_t stream) {
 }
 
 void launch_scan_targets(const Call& call, cudaStream_t stream) {
-  scan_targets<<<1, kOneBlock, 0, stream>>>(call);
+  if (call.tokens > 0) {
+    resolve_targets<<<blocks_for(call.tokens, kThreads), kThreads, 0, stream>>>(call);
+  }
+  count_targets<<<1, kOneBlock, 0, stream>>>(call);
 }
 
 void launch_gradient_scale(const Call& call, cudaStream_t stream) {
