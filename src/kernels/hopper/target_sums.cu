@@ -51,7 +51,7 @@ __device__ void sum_target(const Chunk& chunk, const Rows& x, int target, int fi
     add(first);
     return;
   }
-  for (int base = first; count > 0; base += kThreads) {
+  for (int base = first; count > 0 && base < chunk.rows; base += kThreads) {
     const int found = list_tokens(chunk, target, base, list, votes_of);
     for (int k = 0; k < found; ++k) add(list[k]);
     count -= found;
