@@ -46,16 +46,16 @@ class HopperTest : public testing::TestWithParam<flce::Method> {
     route_.emplace(flce::Route::kHopper);  // also for small chunks
   }
 
-  Results run(const Case& c, std::int64_t chunk = 0) {
-    const RunConfig config{GetParam(), chunk};
+  Results run(const Case& c, std::int64_t chunk = 0, flce::Pass pass = flce::Pass::kRun) {
+    const RunConfig config{GetParam(), chunk, 1, pass};
     Outcome outcome = run_case(c, config);
     EXPECT_EQ(outcome.plan.route, flce::Route::kHopper) << describe(c, config);
     EXPECT_LE(outcome.report.workspace_high_water, outcome.plan.workspace_bytes);
     return outcome.results;
   }
 
-  void check(const Case& c, std::int64_t chunk = 0) {
-    const Results got = run(c, chunk);
+  void check(const Case& c, std::int64_t chunk = 0, flce::Pass pass = flce::Pass::kRun) {
+    const Results got = run(c, chunk, pass);
     expect_matches(c, oracle::evaluate(c.in), got, describe(c, {GetParam(), chunk}));
   }
 
