@@ -69,7 +69,7 @@ enum class Slot : std::int32_t {
   kThreadScratch,   // tiles of the worker threads
   kGemmScratch,     // CUDA: what cuBLASLt may use
   kTokenRows,       // route hopper: numbers of a chunk's tokens (offsets, scales)
-  kTargetSums,      // route hopper: sums of the target's terms, added to grad_weight
+  kTargetSums,      // route hopper: halves of grad_weight's rows that wait for targets' terms
   kNumSlots,
 };
 inline constexpr int kNumSlots = static_cast<int>(Slot::kNumSlots);

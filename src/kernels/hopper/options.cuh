@@ -35,22 +35,20 @@ struct Capped {
   float logit, slope;
 };
 
-// softcap * tanh(z / softcap) and 1 - tanh^2, to 1e-6 of tanh: from an exponential, whose
-// difference to 1 has no digits where z is small, and there from the series.
+CUTLASS_DEVICE float reciprocal_of(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// softcap * tanh(z / softcap) to some 2^-23 of the softcap, and 1 - tanh^2: with p = e^(-2 |y|) and
+// q = p / (1 + p), tanh |y| = 1 - 2q and 1 - tanh^2 = 4q / (1 + p).
 CUTLASS_DEVICE Capped cap_of(float z, float softcap, float inverse) {
-  constexpr float kSeries = 0.3f;
   constexpr float kTwoLog2E = 2.885390082f;
-  const float y = z * inverse;
-  const float size = fabsf(y);
-  const float power = exp2_of(-kTwoLog2E * size);  // e^(-2 |y|)
-  const float reciprocal = __fdividef(1.0f, 1.0f + power);
-  const float large = copysignf((1.0f - power) * reciprocal, y);
-  const float square = y * y;
-  float series = fmaf(square, 62.0f / 2835.0f, -17.0f / 315.0f);
-  series = fmaf(series, square, 2.0f / 15.0f);
-  series = fmaf(series, square, -1.0f / 3.0f);
-  const float small = fmaf(series * square, y, y);
-  return {softcap * (size < kSeries ? small : large), 4.0f * power * reciprocal * reciprocal};
+  const float power = exp2_of(-kTwoLog2E * inverse * fabsf(z));
+  const float reciprocal = reciprocal_of(1.0f + power);
+  const float q = power * reciprocal;
+  return {copysignf(fmaf(-2.0f * softcap, q, softcap), z), 4.0f * q * reciprocal};
 }
 
 // `kKeeps`: the exponentials are stored.
@@ -197,6 +195,8 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
       auto best_cols = filter_zeros(best_col);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < size(sums); ++i) {
+        // Each lane of a quad counts columns from a place of its own.
+        if (best_cols(i) >= 0) best_cols(i) += params->first_col + place.col;
         CUTLASS_PRAGMA_UNROLL
         for (int mask = 1; mask < 4; mask *= 2) {
           sums(i) += __shfl_xor_sync(0xffffffffu, sums(i), mask);
@@ -214,8 +214,7 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
       if (thread % 4 != 0) return;
       OptionsPart* const parts = params->parts + tile * params->part_stride;
       for_each_row(sum, coordinates, place, [&](int i, int row) {
-        const int col = best_cols(i) < 0 ? -1 : params->first_col + place.col + best_cols(i);
-        parts[row] = OptionsPart{sums(i), entropies(i), bests(i), col};
+        parts[row] = OptionsPart{sums(i), entropies(i), bests(i), best_cols(i)};
       });
     }
   };

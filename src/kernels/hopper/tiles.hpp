@@ -9,7 +9,7 @@
 namespace flce::cuda::hopper {
 
 using ExponentialsShape = Shape<kExponentialsTile.rows, kExponentialsTile.cols, 2, 1,
-                                Schedule::kPingpong, Raster::kAlongCols, 1>;
+                                Schedule::kPingpong, Raster::kAlongCols, 4>;
 using GradWeightShape = Shape<kGradWeightTile.rows, kGradWeightTile.cols, 1, 2, Schedule::kPingpong,
                               Raster::kAlongCols, 1>;
 using SumGradWeightShape = GradWeightShape;
