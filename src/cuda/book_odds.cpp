@@ -17,11 +17,6 @@
 namespace flce::cuda {
 namespace {
 
-// What `recompute` may take for slabs: with the statistics and the tokens' state some 0.6 GB. A
-// slab costs a pass over grad_hidden's sums, so it has a least size.
-constexpr std::int64_t kSlabBytes = std::int64_t{550} * 1000 * 1000;
-constexpr std::int64_t kMinSlab = 4096;
-constexpr std::int64_t kMaxSlab = 32768;
 // Rows of a tile in one product, columns in another.
 constexpr std::int64_t kSlabUnit = 384;
 
@@ -65,7 +60,8 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.sums_grad_weight = p.wants.grad_weight && is_sum && !s.has_f32_weight;
   const bool is_written = p.wants.grad_weight && !is_sum && !s.has_f32_weight;
   s.sum_rows = is_written ? std::min(s.chunk, s.slab) : 0;
-  s.part_bytes = has_options(p) ? 16 : 8;
+  s.has_options = has_options(p);
+  s.part_bytes = s.has_options ? kOptionsPartBytes : kTilePartBytes;
   s.has_entropy_gradient = p.grad_entropy_dtype != Dtype::kNone && p.wants.any_gradient();
   return s;
 }
@@ -116,7 +112,7 @@ std::int64_t odds_slab(const Problem& p, std::int64_t tokens) {
       std::clamp(room / (2 * tokens + 2 * p.hidden), kMinSlab, kMaxSlab) / kSlabUnit * kSlabUnit;
   std::int64_t best = most;
   double least = 0.0;
-  for (std::int64_t slab = most; 2 * slab > most; slab -= kSlabUnit) {
+  for (std::int64_t slab = most; 2 * slab > most && slab >= kMinSlab; slab -= kSlabUnit) {
     const double work = work_of_slab(p, tokens, slab) / static_cast<double>(slab);
     if (slab == most || work < least) {
       best = slab;

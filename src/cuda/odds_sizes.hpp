@@ -9,6 +9,9 @@
 
 namespace flce::cuda {
 
+// Of a row's statistics in a tile: hopper::TilePart, hopper::OptionsPart.
+inline constexpr std::int64_t kTilePartBytes = 8;
+inline constexpr std::int64_t kOptionsPartBytes = 16;
 // Vocabulary rows that a token's offset is guessed from.
 inline constexpr std::int64_t kSampleCols = 256;
 
@@ -25,6 +28,7 @@ struct OddsSizes {
   bool sums_grad_hidden = false;  // in f32, over slabs
   bool sums_grad_weight = false;  // bf16, in f32, over chunks
   bool has_f32_weight = false;
+  bool has_options = false;  // as hopper::has_options of the call
   bool has_entropy_gradient = false;
 };
 

@@ -20,13 +20,10 @@ constexpr std::int64_t kChunkTokens = 4096;
 
 // `recompute` works on chunk x slab logits: all tokens up to kSlabTokens, so that a slab's rows of
 // grad_weight are one product, and a slab that brings the whole, with grad_hidden's sums and the
-// packed hidden rows, to about kSlabBytes. A slab costs a pass over the sums, so it has a least
-// size.
+// packed hidden rows, to about cuda::kSlabBytes. A slab costs a pass over the sums, so it has a
+// least size.
 constexpr std::int64_t kSlabTokens = 16384;
-constexpr std::int64_t kSlabBytes = std::int64_t{550} * 1000 * 1000;
 constexpr std::int64_t kTileRows = 256;
-constexpr std::int64_t kMinSlab = 4096;
-constexpr std::int64_t kMaxSlab = 32768;
 
 [[noreturn]] void no_run_path() {
   fail(ErrorCode::kInternal, "the planning half of the CUDA backend was asked to run");
@@ -50,11 +47,11 @@ Tiling CudaPlanBackend::preferred_tiling(const Problem& p, const DeviceCaps&, Me
   const std::int64_t tokens = std::clamp<std::int64_t>(p.tokens, 1, kSlabTokens);
   if (route == Route::kHopper) return {method, kSlabTokens, cuda::odds_slab(p, tokens), route};
   const auto slab_of = [](std::int64_t rows) {
-    return std::clamp(rows / kTileRows * kTileRows, kMinSlab, kMaxSlab);
+    return std::clamp(rows / kTileRows * kTileRows, cuda::kMinSlab, cuda::kMaxSlab);
   };
   const std::int64_t wide = size_of(accumulation_dtype(p.dtype));
   const std::int64_t sums = p.tokens * p.hidden * wide + tokens * p.hidden * size_of(p.dtype);
-  const std::int64_t room = std::max<std::int64_t>(kSlabBytes - sums, 0);
+  const std::int64_t room = std::max<std::int64_t>(cuda::kSlabBytes - sums, 0);
   return {method, kSlabTokens, slab_of(room / (wide * tokens)), route};
 }
 

@@ -17,6 +17,10 @@ namespace {
 constexpr int kHopperCapability = 90;
 // TMA fetches rows that begin on 16 bytes.
 constexpr std::int64_t kHiddenUnit = 8;
+constexpr std::int64_t kMaxHidden = std::int64_t{1} << 20;
+// A capped logit is exact to 2^-23 of the softcap.
+constexpr double kLeastSoftcap = 1.0 / 1024.0;
+constexpr double kLargestSoftcap = 128.0;
 // Rows and columns are counted by 32-bit integers; larger heads are untried.
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
@@ -46,6 +50,8 @@ Unmet unmet_by(const Problem& p, Method method) {
   unmet.unless(p.dtype == Dtype::kBF16, "it takes bf16, not {}", name_of(p.dtype));
   unmet.unless(p.hidden >= kHiddenUnit && p.hidden % kHiddenUnit == 0,
                "it takes a hidden size that is a multiple of {}, not {}", kHiddenUnit, p.hidden);
+  unmet.unless(p.hidden < kMaxHidden, "it takes a hidden size below {}, not {}", kMaxHidden,
+               p.hidden);
   unmet.unless(p.vocab >= 1, "it takes 1 vocabulary row or more");
   unmet.unless(p.vocab < kMaxVocab, "it takes fewer than {} vocabulary rows, not {}", kMaxVocab,
                p.vocab);
@@ -53,6 +59,9 @@ Unmet unmet_by(const Problem& p, Method method) {
   unmet.unless(p.tokens < kMaxTokens, "it takes fewer than {} tokens, not {}", kMaxTokens,
                p.tokens);
   unmet.unless(p.shard.total == 0, "it takes whole heads, none that is split over ranks");
+  unmet.unless(o.softcap == 0.0 || (o.softcap >= kLeastSoftcap && o.softcap <= kLargestSoftcap),
+               "it takes softcaps from {:.3g} to {:.3g}, not {:.3g}", kLeastSoftcap,
+               kLargestSoftcap, o.softcap);
   unmet.unless(o.label_smoothing == 0.0, "it does not take label smoothing");
   unmet.unless(w.topk == 0, "it does not give the top-k");
   unmet.unless(method == Method::kFused || method == Method::kRecompute,

@@ -81,6 +81,12 @@ void book_tokens(const Problem& problem, const Tiling& tiling, Book& ledger);
 
 void book(const Problem& problem, const Tiling& tiling, const Kept& kept, Ledger& ledger);
 
+// What `recompute` may take for slabs: with the tokens' state and statistics some 0.6 GB. A slab
+// costs a pass over grad_hidden's sums, so it has a least size.
+inline constexpr std::int64_t kSlabBytes = std::int64_t{550} * 1000 * 1000;
+inline constexpr std::int64_t kMinSlab = 4096;
+inline constexpr std::int64_t kMaxSlab = 32768;
+
 inline Tiling tiling_of(const Plan& plan) {
   return {plan.method, plan.chunk, plan.slab, plan.route};
 }

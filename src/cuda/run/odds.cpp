@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/check.hpp"
 #include "core/int_math.hpp"
 #include "cuda/odds_sizes.hpp"
 #include "cuda/run/current.hpp"
@@ -147,7 +148,9 @@ Exponentials exponentials_of(const Odds& odds, const Matrix& x, const Chunk& chu
   e.hidden = chunk.hidden;
   e.first_col = int_of(vocab.begin);
   e.tokens = chunk.tokens;
-  e.has_options = has_options(odds.call());
+  static_assert(sizeof(TilePart) == kTilePartBytes && sizeof(OptionsPart) == kOptionsPartBytes);
+  expect(odds.sizes().has_options == has_options(odds.call()));
+  e.has_options = odds.sizes().has_options;
   e.options = logit_options_of(odds.call(), vocab.begin);
   return e;
 }
