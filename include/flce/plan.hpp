@@ -58,7 +58,7 @@ enum class Slot : std::int32_t {
   kTileStats,      // likewise: sums
   kHiddenPacked,   // hidden rows of a chunk, packed for the logits product
   kHiddenByToken,  // the same rows, packed for grad_weight, whose sum runs over tokens
-  kGradHiddenAcc,  // grad_hidden in the accumulation type
+  kGradHiddenAcc,  // grad_hidden's accumulator, or the low halves of a split one
   kGradWeightAcc,  // grad_weight's accumulator, or the low halves of a split one
   kGradBiasAcc,    // grad_bias in f64
   kBias,           // bias and class weights in the accumulation type

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An f32 sum as two 16-bit halves: the upper one lies in the caller's bf16 grad_weight until the
-// last chunk rounds the sum to it, the lower one in the workspace. Nothing is lost between chunks.
+// An f32 sum as two 16-bit halves: the upper one lies in the caller's bf16 gradient until the sum
+// is complete and rounded to it, the lower one in the workspace. So are sums of grad_weight over
+// chunks, of grad_hidden over slabs, and the rows of grad_weight that wait for their targets'
+// terms.
 #pragma once
 
 #include <cuda_runtime.h>

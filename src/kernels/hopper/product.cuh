@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A matrix product of bf16 operands with f32 sums from CUTLASS's parts for compute capability 9.0:
 // the tensor memory accelerator fills a pipeline of shared memory, warp groups multiply, and a
-// visitor (exponentials.cuh, target_terms.cuh) turns the sums into what is stored.
+// visitor (exponentials.cuh, options.cuh, target_terms.cuh, split_sums.cuh) turns the sums into
+// what is stored.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -96,7 +96,7 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
 
 struct WeightParams {
   const int* first_token;  // (V): -1: no token's target
-  std::uint16_t* lower;    // (C, H)
+  std::uint16_t* lower;    // (min(C, V), H)
   const float* alpha;
   int hidden;
   bool is_by_col;  // which row of `lower`: the column's, or the first token's
