@@ -74,7 +74,7 @@ struct ExponentialsVisitor : VisitorBase<ExponentialsParams> {
     CUTLASS_DEVICE void begin() {
       using namespace cute;
       clear(sum);
-      fill(largest, -3.0e38f);
+      fill(largest, float{kNoLogit});  // a copy: fill takes a reference
       clear(factor);
       clear(offset);
       fill(target, -1);

@@ -29,8 +29,6 @@ template <int kTileRows, int kTileCols, int kClusterRows, int kClusterCols, Sche
 struct Shape {
   using Tile = cute::Shape<cute::Int<kTileRows>, cute::Int<kTileCols>, cute::_64>;
   using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterCols>, cute::_1>;
-  static constexpr int kRows = kTileRows;
-  static constexpr int kCols = kTileCols;
   using MainSchedule = std::conditional_t<kSchedule == Schedule::kPingpong,
                                           cutlass::gemm::KernelTmaWarpSpecializedPingpong,
                                           cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
