@@ -7,6 +7,7 @@
 //   the loss   the statistics of tiles, 8 bytes for 192 logits, 16 with options
 //   grad_bias  V sums in f64
 #include <algorithm>
+#include <numeric>
 
 #include "core/int_math.hpp"
 #include "cuda/odds_sizes.hpp"
@@ -18,7 +19,8 @@ namespace flce::cuda {
 namespace {
 
 // Rows of a tile in one product, columns in another.
-constexpr std::int64_t kSlabUnit = 384;
+constexpr std::int64_t kSlabUnit =
+    std::lcm(hopper::kGradWeightTile.rows, hopper::kExponentialsTile.cols);
 
 // Of an H100 SXM and an H200. Another number makes the choice of a slab a little worse.
 constexpr int kMultiprocessors = 132;

@@ -4,15 +4,10 @@
 #pragma once
 
 #include "kernels/hopper/visitor.cuh"
+#include "kernels/portable/row_math.cuh"
 
 namespace flce::cuda::hopper {
 
-// 2^x in one instruction (2 units in the last place), 0 below the smallest normal number.
-CUTLASS_DEVICE float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // NaN wins.
 CUTLASS_DEVICE float smaller_of(float a, float b) {
   float y;
@@ -40,6 +35,25 @@ inline ExponentialsParams params_of(const Exponentials& e) {
           e.first_col,
           static_cast<TilePart*>(e.parts),
           e.part_stride};
+}
+
+// What a thread's rows need to become exponentials; rows beyond the matrix have factor 0, no
+// target.
+template <typename Params, typename Floats, typename Ints, typename Coordinates>
+CUTLASS_DEVICE void load_rows(const Params& params, const Coordinates& coordinates,
+                              const Place& place, Floats& factor, Floats& offset, Ints& target) {
+  using namespace cute;
+  clear(factor);
+  clear(offset);
+  fill(target, -1);
+  auto factors = filter_zeros(factor);
+  auto offsets = filter_zeros(offset);
+  auto targets = filter_zeros(target);
+  for_each_row(factor, coordinates, place, [&](int i, int row) {
+    factors(i) = params.factor[row];
+    offsets(i) = params.offset[row];
+    targets(i) = params.target[row] - params.first_col - place.col;
+  });
 }
 
 struct ExponentialsVisitor : VisitorBase<ExponentialsParams> {
@@ -75,17 +89,7 @@ struct ExponentialsVisitor : VisitorBase<ExponentialsParams> {
       using namespace cute;
       clear(sum);
       fill(largest, float{kNoLogit});  // a copy: fill takes a reference
-      clear(factor);
-      clear(offset);
-      fill(target, -1);
-      auto factors = filter_zeros(factor);
-      auto offsets = filter_zeros(offset);
-      auto targets = filter_zeros(target);
-      for_each_row(factor, coordinates, place, [&](int i, int row) {
-        factors(i) = params->factor[row];
-        offsets(i) = params->offset[row];
-        targets(i) = params->target[row] - params->first_col - place.col;
-      });
+      load_rows(*params, coordinates, place, factor, offset, target);
     }
 
     template <typename Acc, int kCount>

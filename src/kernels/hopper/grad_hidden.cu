@@ -9,22 +9,13 @@ namespace {
 template <typename Shape>
 cudaError_t launch(const GradHidden& g, int num_sms, cudaStream_t stream) {
   using Kernel = typename Product<Shape, RowMajor, RowMajor, Bf16, HiddenVisitor>::Kernel;
-  ProductArgs product;
-  product.m = g.rows;
-  product.n = g.hidden;
-  product.k = g.cols;
-  product.a = g.e;
-  product.b = g.w;
-  product.d = g.out;
-  product.d_row_stride = g.out_row_stride;
-  product.num_sms = num_sms;
   const HiddenParams visitor{g.tokens.row_scale,
                              g.tokens.target_term,
                              g.tokens.target,
                              g.alpha,
                              static_cast<const __nv_bfloat16*>(g.w.data),
                              g.w.row_stride};
-  return launch_product<Shape, Kernel>(product, visitor, stream);
+  return launch_product<Shape, Kernel>(product_of(g, num_sms), visitor, stream);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "kernels/hopper/kernels.hpp"
+#include "kernels/hopper/bf16_rows.cuh"
 
 namespace flce::cuda::hopper {
 
@@ -26,11 +26,9 @@ __device__ inline std::uint16_t lower_half(float sum) {
   return static_cast<std::uint16_t>(__float_as_uint(sum));
 }
 
-// The sums of 8 elements of a row, read and written by 16 bytes.
+// The sums of kUnit elements of a row, read and written by 16 bytes.
 class SumUnit {
  public:
-  static constexpr int kSize = 8;
-
   __device__ SumUnit(const Halves& sums, std::int64_t row, std::int64_t lower_row, int column)
       : upper_(static_cast<std::uint16_t*>(sums.upper) + row * sums.upper_row_stride + column),
         lower_(static_cast<std::uint16_t*>(sums.lower) + lower_row * sums.lower_row_stride +
@@ -39,16 +37,16 @@ class SumUnit {
     const uint4 low = *reinterpret_cast<const uint4*>(lower_);
     const unsigned ups[] = {up.x, up.y, up.z, up.w};
     const unsigned lows[] = {low.x, low.y, low.z, low.w};
-    for (int i = 0; i < kSize / 2; ++i) {
+    for (int i = 0; i < kUnit / 2; ++i) {
       sum_[2 * i] = join(ups[i] & 0xffffu, lows[i] & 0xffffu);
       sum_[2 * i + 1] = join(ups[i] >> 16, lows[i] >> 16);
     }
   }
   __device__ float& operator[](int i) { return sum_[i]; }
   __device__ void store() const {
-    unsigned ups[kSize / 2];
-    unsigned lows[kSize / 2];
-    for (int i = 0; i < kSize / 2; ++i) {
+    unsigned ups[kUnit / 2];
+    unsigned lows[kUnit / 2];
+    for (int i = 0; i < kUnit / 2; ++i) {
       ups[i] = upper_half(sum_[2 * i]) | unsigned{upper_half(sum_[2 * i + 1])} << 16;
       lows[i] = lower_half(sum_[2 * i]) | unsigned{lower_half(sum_[2 * i + 1])} << 16;
     }
@@ -59,7 +57,7 @@ class SumUnit {
  private:
   std::uint16_t* upper_;
   std::uint16_t* lower_;
-  float sum_[kSize];
+  float sum_[kUnit];
 };
 
 }  // namespace flce::cuda::hopper

@@ -90,17 +90,7 @@ struct OptionsVisitor : VisitorBase<OptionsParams> {
       clear(entropy);
       fill(best, float{kNoLogit});  // a copy: fill takes a reference
       fill(best_col, -1);
-      clear(factor);
-      clear(offset);
-      fill(target, -1);
-      auto factors = filter_zeros(factor);
-      auto offsets = filter_zeros(offset);
-      auto targets = filter_zeros(target);
-      for_each_row(factor, coordinates, place, [&](int i, int row) {
-        factors(i) = params->factor[row];
-        offsets(i) = params->offset[row];
-        targets(i) = params->target[row] - params->first_col - place.col;
-      });
+      load_rows(*params, coordinates, place, factor, offset, target);
     }
 
     // Each combination is code of its own, for a fragment at a time.

@@ -88,6 +88,16 @@ struct ProductArgs {
   int num_sms = 0;
 };
 
+inline ProductArgs product_of(const Exponentials& e, int num_sms) {
+  return {e.rows, e.cols, e.hidden, e.x, e.w, e.e, e.e_row_stride, e.run_if, num_sms};
+}
+inline ProductArgs product_of(const GradHidden& g, int num_sms) {
+  return {g.rows, g.hidden, g.cols, g.e, g.w, g.out, g.out_row_stride, nullptr, num_sms};
+}
+inline ProductArgs product_of(const GradWeight& g, int num_sms) {
+  return {g.cols, g.hidden, g.rows, g.e, g.xs, g.out, g.out_row_stride, nullptr, num_sms};
+}
+
 template <typename Shape, typename Kernel, typename VisitorArgs>
 cudaError_t launch_product(const ProductArgs& p, const VisitorArgs& visitor, cudaStream_t stream) {
   typename Kernel::Arguments args{};

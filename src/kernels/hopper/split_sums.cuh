@@ -102,7 +102,7 @@ struct SplitSumVisitor : SplitSumParts<Shape> {
   }
 };
 
-// sum += alpha * A B; `product` without D.
+// sum += alpha * A B; D of `product` is the upper halves.
 template <typename Shape, typename LayoutA>
 cudaError_t launch_split_sum(ProductArgs product, const Halves& sum, const SplitSumParams& params,
                              cudaStream_t stream) {

@@ -6,15 +6,8 @@ namespace flce::cuda::hopper {
 
 cudaError_t launch_sum_grad_hidden(const GradHidden& g, const Halves& sum, bool is_first,
                                    int num_sms, cudaStream_t stream) {
-  ProductArgs product;
-  product.m = g.rows;
-  product.n = g.hidden;
-  product.k = g.cols;
-  product.a = g.e;
-  product.b = g.w;
-  product.num_sms = num_sms;
-  return launch_split_sum<SumGradHiddenShape, RowMajor>(product, sum, {nullptr, is_first, false},
-                                                        stream);
+  return launch_split_sum<SumGradHiddenShape, RowMajor>(product_of(g, num_sms), sum,
+                                                        {nullptr, is_first, false}, stream);
 }
 
 }  // namespace flce::cuda::hopper

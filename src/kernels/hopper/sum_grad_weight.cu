@@ -6,14 +6,7 @@ namespace flce::cuda::hopper {
 
 cudaError_t launch_sum_grad_weight(const GradWeight& g, const Halves& sum, bool is_first,
                                    bool is_last, int num_sms, cudaStream_t stream) {
-  ProductArgs product;
-  product.m = g.cols;
-  product.n = g.hidden;
-  product.k = g.rows;
-  product.a = g.e;
-  product.b = g.xs;
-  product.num_sms = num_sms;
-  return launch_split_sum<SumGradWeightShape, ColumnMajor>(product, sum,
+  return launch_split_sum<SumGradWeightShape, ColumnMajor>(product_of(g, num_sms), sum,
                                                            {g.alpha, is_first, is_last}, stream);
 }
 
