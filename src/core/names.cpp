@@ -22,7 +22,8 @@ constexpr std::array kSlotNames{
     "tile_max",        "tile_stats",      "hidden_packed", "hidden_by_token",
     "grad_hidden_acc", "grad_weight_acc", "grad_bias_acc", "bias",
     "class_weight",    "gradient_packed", "weight_packed", "topk",
-    "thread_scratch",  "gemm_scratch",    "token_rows",    "target_sums"};
+    "thread_scratch",  "gemm_scratch",    "token_rows",    "target_sums",
+    "smoothing"};
 static_assert(kSlotNames.size() == kNumSlots);
 static_assert(kMethodNames.size() == kNumMethods);
 

@@ -62,6 +62,7 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.sums_grad_weight = p.wants.grad_weight && is_sum && !s.has_f32_weight;
   const bool is_written = p.wants.grad_weight && !is_sum && !s.has_f32_weight;
   s.sum_rows = is_written ? std::min(s.chunk, s.slab) : 0;
+  s.smoothing_rows = p.options.label_smoothing != 0.0 ? kSmoothingRows : 0;
   s.has_options = has_options(p);
   s.part_bytes = s.has_options ? kOptionsPartBytes : kTilePartBytes;
   s.has_entropy_gradient = p.grad_entropy_dtype != Dtype::kNone && p.wants.any_gradient();
@@ -82,9 +83,15 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   const std::uint64_t lists = p.wants.grad_weight ? bytes_of(p.vocab, 2, 4) : 0;
   ledger.book(Slot::kTokenRows,
               saturating_add(bytes_of(s.part_stride, s.has_entropy_gradient ? 8 : 6, 4), lists));
+  if (s.smoothing_rows > 0) {
+    // Parts of sums in f64 and two sums; then the sum over classes and a number for each token.
+    ledger.book(Slot::kSmoothing,
+                saturating_add(bytes_of(kSmoothingSlices, p.hidden + 1, 8),
+                               saturating_add(2 * 8, bytes_of(p.hidden + s.part_stride, 1, 4))));
+  }
   // Large ones first: what lives before the gradients finds its place in the same bytes.
   if (p.wants.any_gradient()) {
-    ledger.book(Slot::kKept, bytes_of(s.chunk, s.e_cols, 2), exponentials);
+    ledger.book(Slot::kKept, bytes_of(s.chunk + s.smoothing_rows, s.e_cols, 2), exponentials);
     ledger.book(Slot::kTargetSums, bytes_of(s.sum_rows, p.hidden, 2), grad_weight);
   }
   ledger.book(Slot::kTileStats,
@@ -100,7 +107,7 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   }
   if (p.wants.grad_bias) ledger.book(Slot::kGradBiasAcc, bytes_of(p.vocab, 1, 8));
   if (!p.wants.grad_weight) return;
-  ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk, p.hidden, 2), gradients);
+  ledger.book(Slot::kHiddenPacked, bytes_of(s.chunk + s.smoothing_rows, p.hidden, 2), gradients);
   if (s.sums_grad_weight) {
     ledger.book(Slot::kGradWeightAcc, bytes_of(s.slab, p.hidden, 2), exponentials);
   }

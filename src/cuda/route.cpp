@@ -62,7 +62,8 @@ Unmet unmet_by(const Problem& p, Method method) {
   unmet.unless(o.softcap == 0.0 || (o.softcap >= kLeastSoftcap && o.softcap <= kLargestSoftcap),
                "it takes softcaps from {:.3g} to {:.3g}, not {:.3g}", kLeastSoftcap,
                kLargestSoftcap, o.softcap);
-  unmet.unless(o.label_smoothing == 0.0, "it does not take label smoothing");
+  unmet.unless(o.label_smoothing == 0.0 || o.softcap == 0.0,
+               "it does not take label smoothing together with a softcap");
   unmet.unless(w.topk == 0, "it does not give the top-k");
   unmet.unless(method == Method::kFused || method == Method::kRecompute,
                "it computes fused and recompute, not {}", name_of(method));

@@ -18,32 +18,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 using HopperOptions = HopperTest;
 
-constexpr Sizes kRagged[] = {{1, 8, 2},        {3, 16, 191},     {127, 8, 193},  {129, 72, 385},
-                             {257, 136, 1021}, {300, 256, 4099}, {1025, 24, 777}};
-
-Case option_case(const Sizes& sizes, std::uint64_t seed, Data data = Data::kRandom) {
-  Case c = hopper_case(sizes, seed, data);
-  Rng rng(seed + 1);
-  ignore_some(c, 0.2, rng);
-  c.in.target[0] = sizes.vocab - 1;
-  return c;
-}
-
-void want_statistics(Case& c) { c.wants.entropy = c.wants.argmax = c.wants.num_correct = true; }
-
-void add_bias(Case& c, double size, std::uint64_t seed) {
-  Rng rng(seed);
-  c.in.bias = random_normals(c.vectors(), c.in.vocab, size, rng);
-  c.wants.grad_bias = true;
-}
-
-// The gradient of the entropy is made by recompute alone.
-void add_entropy_gradient(Case& c, std::uint64_t seed) {
-  Rng rng(seed);
-  c.wants.entropy = true;
-  c.in.grad_entropy = random_normals(c.vectors(), c.in.tokens, 0.5, rng);
-}
-
 TEST_P(HopperOptions, EntropyAndArgmaxOfAnyResidue) {
   for (const Sizes& sizes : kRagged) {
     Case c = option_case(sizes, 71);
@@ -332,17 +306,6 @@ TEST_P(HopperOptions, TheGradientOfTheEntropy) {
 }
 
 // More vocabulary than a slab of `recompute` has at most.
-// Of a plan by recompute.
-std::int64_t slab_of(const Case& c) {
-  flce::PlanRequest request;
-  request.method = Method::kRecompute;
-  request.route = flce::Route::kHopper;
-  const Memory memory(c);
-  const std::int64_t slab = flce::plan(memory.problem(c), caps_with(1), request).slab;
-  EXPECT_LT(slab, c.in.vocab) << "one slab holds all";
-  return slab;
-}
-
 TEST_P(HopperOptions, SumsOverSlabs) {
   Case c = option_case({70, 24, 70001}, 131);
   add_bias(c, 1.0, 132);

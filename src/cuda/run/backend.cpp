@@ -126,7 +126,12 @@ class CudaBackend final : public CudaPlanBackend {
   void end(int before) const noexcept override { cudaSetDevice(before); }
   void check_targets(const Step& step) const override { cuda::check_targets(step); }
 
-  void prepare(const Step& step) const override { cuda::prepare(step); }
+  void prepare(const Step& step) const override {
+    cuda::prepare(step);
+    if constexpr (kHasHopper) {
+      if (is_hopper(step)) odds::prepare(step);
+    }
+  }
   void scan_targets(const Step& step) const override { cuda::scan_targets(step); }
   void partial(const Step& step, Range tokens, Keep keep, std::int64_t kept_row) const override {
     if constexpr (kHasHopper) {

@@ -6,95 +6,14 @@
 
 #include "core/check.hpp"
 #include "core/int_math.hpp"
-#include "cuda/odds_sizes.hpp"
 #include "cuda/run/current.hpp"
-#include "cuda/run/memory.hpp"
+#include "cuda/run/odds_call.hpp"
 #include "cuda/run/products.hpp"
-#include "kernels/hopper/kernels.hpp"
 
 namespace flce::cuda::odds {
 namespace {
 
 using namespace hopper;
-
-int int_of(std::int64_t n) { return static_cast<int>(n); }
-
-int count_sms() {
-  int count = 0;
-  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current_device()),
-             "asking for the number of multiprocessors");
-  return count;
-}
-
-// A call by this route: the memory of a chunk under the names of its kernels.
-class Odds {
- public:
-  explicit Odds(const Step& step)
-      : memory_(step),
-        sizes_(odds_sizes_of(step.problem(), tiling_of(*step.plan), step.kept)),
-        num_sms_(count_sms()) {}
-
-  const Memory& memory() const { return memory_; }
-  const OddsSizes& sizes() const { return sizes_; }
-  const Problem& problem() const { return memory_.problem(); }
-  const Call& call() const { return memory_.call(); }
-  cudaStream_t stream() const { return memory_.stream(); }
-  int num_sms() const { return num_sms_; }
-
-  Chunk chunk(Range tokens) const {
-    float* const numbers = token_rows();
-    const std::int64_t stride = sizes_.part_stride;
-    Chunk c;
-    c.first = tokens.begin;
-    c.rows = int_of(tokens.size());
-    c.hidden = int_of(problem().hidden);
-    c.tokens = {numbers, numbers + stride, reinterpret_cast<int*>(numbers + 2 * stride),
-                numbers + 3 * stride, numbers + 4 * stride};
-    return c;
-  }
-  int* groups() const { return reinterpret_cast<int*>(token_rows()) + 5 * sizes_.part_stride; }
-  // Of a backward pass that differentiates the entropy, else null.
-  float2* gradient_rows() const {
-    return sizes_.has_entropy_gradient ? reinterpret_cast<float2*>(memory_.at(Slot::kTokenRows))
-                                       : nullptr;
-  }
-  std::byte* parts() const { return memory_.at(Slot::kTileStats); }
-  // Rows of the vocabulary from one of the sample to the next.
-  std::int64_t sample_step() const {
-    constexpr std::int64_t kMostStride = (std::int64_t{1} << 31) - 1;
-    return std::max<std::int64_t>(
-        std::min(problem().vocab / sizes_.sample_cols, kMostStride / weight(0).row_stride), 1);
-  }
-  float* sample() const { return reinterpret_cast<float*>(memory_.at(Slot::kTileStats)); }
-  std::byte* scaled_hidden() const { return memory_.at(Slot::kHiddenPacked); }
-  std::byte* e() const { return sizes_.e_cols > 0 ? memory_.at(Slot::kKept) : nullptr; }
-  Matrix e_matrix() const { return {e(), sizes_.e_cols}; }
-  TargetLists lists() const {
-    if (!problem().wants.grad_weight) return {};
-    int* const first = groups() + sizes_.part_stride;
-    return {first, first + problem().vocab};
-  }
-  double* bias_sums() const { return reinterpret_cast<double*>(memory_.at(Slot::kGradBiasAcc)); }
-  const float* alpha() const { return &call().gradient_scale->alpha; }
-
-  const MatrixView& hidden() const { return memory_.step().inputs->hidden; }
-  Rows hidden_rows() const { return {hidden().data, hidden().row_stride, hidden().dtype}; }
-  Matrix weight(std::int64_t first) const {
-    const MatrixView& w = memory_.step().inputs->weight;
-    return {row_of(w, first), stride_of(w)};
-  }
-  Matrix x(Range tokens) const { return {row_of(hidden(), tokens.begin), stride_of(hidden())}; }
-
- private:
-  float* token_rows() const {
-    auto* const numbers = reinterpret_cast<float*>(memory_.at(Slot::kTokenRows));
-    return numbers + (sizes_.has_entropy_gradient ? 2 * sizes_.part_stride : 0);
-  }
-
-  Memory memory_;
-  OddsSizes sizes_;
-  int num_sms_;
-};
 
 Gemm gemm_of(const Odds& odds, Product product) {
   Gemm g;
@@ -191,9 +110,13 @@ void scale_rows(const Odds& odds, Range tokens, bool is_unit) {
                         odds.stream()),
         "clearing lists of targets");
   }
-  launch_scaled_rows(odds.call(), odds.chunk(tokens), odds.hidden_rows(),
-                     odds.problem().wants.grad_weight ? odds.scaled_hidden() : nullptr,
-                     odds.problem().hidden, lists, is_unit, odds.stream());
+  const Chunk chunk = odds.chunk(tokens);
+  const std::int64_t stride = odds.problem().hidden;
+  std::byte* const xs = odds.problem().wants.grad_weight ? odds.scaled_hidden() : nullptr;
+  launch_scaled_rows(odds.call(), chunk, odds.hidden_rows(), xs, stride, lists, is_unit,
+                     odds.stream());
+  if (odds.sizes().smoothing_rows == 0) return;
+  launch_token_sums(odds.call(), chunk, odds.hidden_rows(), xs, stride, odds.stream());
 }
 
 void clear_rows(const Odds& odds, Range tokens, Range vocab) {
@@ -207,7 +130,7 @@ void add_to_floats(const Odds& odds, Range tokens, Range vocab, Turn turn) {
   Gemm g = gemm_of(odds, Product::kGradWeightAcc);
   g.m = vocab.size();
   g.n = odds.problem().hidden;
-  g.k = tokens.size();
+  g.k = tokens.size() + odds.sizes().smoothing_rows;
   g.a = {odds.e(), odds.sizes().e_cols, true};
   g.b = {odds.scaled_hidden(), odds.problem().hidden, false};
   g.d = row_of(out, vocab.begin);
@@ -226,6 +149,7 @@ GradWeight grad_weight_of(const Odds& odds, Range tokens, Range vocab) {
   GradWeight g;
   g.e = odds.e_matrix();
   g.xs = {odds.scaled_hidden(), odds.problem().hidden};
+  g.smoothing_rows = int_of(odds.sizes().smoothing_rows);
   g.out = row_of(out, vocab.begin);
   g.out_row_stride = stride_of(out);
   g.rows = int_of(tokens.size());
@@ -278,6 +202,7 @@ GradHidden grad_hidden_of(const Odds& odds, Range tokens, Range vocab) {
   g.cols = int_of(vocab.size());
   g.hidden = int_of(odds.problem().hidden);
   g.tokens = odds.chunk(tokens).tokens;
+  g.smoothing = odds.smoothing();
   g.alpha = odds.alpha();
   return g;
 }
@@ -305,6 +230,17 @@ void sum_grad_bias(const Odds& odds, Range tokens, Range vocab, Turn turn) {
 }
 
 }  // namespace
+
+void prepare(const Step& step) {
+  const Odds odds(step);
+  if (odds.sizes().smoothing_rows == 0) return;
+  // What is left of fused in a backward call is a factor.
+  const bool reads_sums = !step.is_backward || step.plan->method == Method::kRecompute;
+  if (!reads_sums) return;
+  launch_class_sums(odds.call(), odds.weight(0), int_of(odds.problem().hidden), odds.smoothing(),
+                    odds.stream());
+  check_launch("prepare");
+}
 
 void partial(const Step& step, Range tokens) {
   if (tokens.size() == 0) return;
@@ -358,6 +294,11 @@ void grad_weight(const Step& step, Range tokens, Range vocab, Turn turn) {
   const Odds odds(step);
   if (step.problem().wants.grad_bias) sum_grad_bias(odds, tokens, vocab, turn);
   if (!step.problem().wants.grad_weight) return check_launch("grad_weight");
+  if (odds.sizes().smoothing_rows > 0) {
+    std::byte* const behind = odds.e() + tokens.size() * odds.sizes().e_cols * 2;
+    launch_class_rows(odds.call(), int_of(vocab.begin), int_of(vocab.size()), behind,
+                      odds.sizes().e_cols, odds.stream());
+  }
   if (odds.sizes().has_f32_weight) {
     add_to_floats(odds, tokens, vocab, turn);
   } else if (odds.sizes().sums_grad_weight) {

@@ -7,6 +7,8 @@
 
 namespace flce::cuda::odds {
 
+// Beside the portable one.
+void prepare(const Step& step);
 void partial(const Step& step, Range tokens);
 void fused_chunk(const Step& step, Range tokens);
 // Exponentials in place of logits.

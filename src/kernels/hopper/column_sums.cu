@@ -41,6 +41,10 @@ __global__ void __launch_bounds__(kWarp* kSlices)
   if (j >= cols) return;
   double total = 0.0;
   for (int s = 0; s < kSlices; ++s) total += parts[s][threadIdx.x];
+  if (chunk.smoothing.token_sum != nullptr) {
+    const auto* const weights = static_cast<const float*>(call.class_weight);
+    total -= *chunk.smoothing.token_sum * (weights != nullptr ? weights[first_col + j] : 1.0);
+  }
   total /= call.gradient_scale->power;
   acc[j] = is_first ? total : acc[j] + total;
 }

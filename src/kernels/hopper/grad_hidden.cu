@@ -13,6 +13,8 @@ cudaError_t launch(const GradHidden& g, int num_sms, cudaStream_t stream) {
                              g.tokens.target_term,
                              g.tokens.target,
                              g.alpha,
+                             g.smoothing.token_term,
+                             g.smoothing.class_sum,
                              static_cast<const __nv_bfloat16*>(g.w.data),
                              g.w.row_stride};
   return launch_product<Shape, Kernel>(product_of(g, num_sms), visitor, stream);

@@ -40,6 +40,20 @@ struct OptionsPart {
 };
 inline constexpr float kNoLogit = -3.0e38f;
 
+// Label smoothing: the gradient of logit (i, j) has -q_i w_j (RowGradient) beside all else, for all
+// j: an outer product. All null: the call has none.
+struct Smoothing {
+  double* parts = nullptr;      // (kSumSlices, H + 1): scratch
+  double* bias_sum = nullptr;   // (1): sum_j w_j b_j
+  double* token_sum = nullptr;  // (1): sum_i q_i over the chunk
+  float* class_sum = nullptr;   // (H): sum_j w_j W_j
+  float* token_term = nullptr;  // (C): q_i
+};
+inline constexpr int kSumSlices = 64;
+// Rows behind a chunk's in E and in the scaled hidden states, whose products are that outer
+// product's part of grad_weight: bf16 pieces of w_j and of -sum_i q_i x_i, exact to 2^-24.
+inline constexpr int kSmoothingRows = 8;
+
 // Whether a call has options, as Exponentials::has_options.
 FLCE_HD inline bool has_options(const Call& call) {
   return call.bias != nullptr || call.softcap != 0.0 || call.wants_entropy || call.wants_best;
@@ -112,6 +126,7 @@ struct GradHidden {
   std::int64_t out_row_stride = 0;
   int rows = 0, cols = 0, hidden = 0;
   TokenRows tokens;
+  Smoothing smoothing;           // grad_hidden -= alpha * q_i * class_sum
   const float* alpha = nullptr;  // device memory
 };
 cudaError_t launch_grad_hidden(const GradHidden& args, int num_sms, cudaStream_t stream);
@@ -131,8 +146,9 @@ struct TargetLists {
 // grad_weight.cu: alpha * E^T Xs -> bf16, rounded once; the rows that are someone's target wait for
 // launch_finish_targets, their lower halves in a table.
 struct GradWeight {
-  Matrix e;   // (C, V)
-  Matrix xs;  // (C, H): v_i * x_i
+  Matrix e;                // (C, V)
+  Matrix xs;               // (C, H): v_i * x_i
+  int smoothing_rows = 0;  // of both, behind the C
   void* out = nullptr;
   std::int64_t out_row_stride = 0;
   int rows = 0, cols = 0, hidden = 0;
@@ -156,10 +172,11 @@ struct Chunk {
   int rows = 0;
   int hidden = 0;
   TokenRows tokens;
+  Smoothing smoothing;
 };
 // Offsets from the products with a sample of vocabulary rows, each `sample_step` behind the one
-// before (f32; NaN loses), and from the target's logit, which is made here (-> states.stats); also
-// factor and target.
+// before (f32; NaN loses), and from the target's logit, which is made here (-> states.stats), as is
+// label smoothing's sum of logits; also factor and target.
 void launch_offsets(const Call& call, const Chunk& chunk, const Rows& x, const Matrix& w,
                     const float* sample, int sample_cols, std::int64_t sample_step,
                     cudaStream_t stream);
@@ -186,8 +203,8 @@ void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, voi
 // would reach all of grad_weight.
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,
                        int cols, cudaStream_t stream);
-// grad_hidden from sums over slabs: alpha * (v_i * sums_i + t_i * W[y_i]) -> bf16 in the place of
-// the upper halves.
+// grad_hidden from sums over slabs: alpha * (v_i * sums_i + t_i * W[y_i] - q_i * class_sum) ->
+// bf16 in the place of the upper halves.
 void launch_store_grad_hidden(const Chunk& chunk, const Halves& sums, const Matrix& w,
                               const float* alpha, cudaStream_t stream);
 
@@ -205,10 +222,22 @@ void launch_finish_targets(const Chunk& chunk, const Rows& x, const TargetLists&
                            int first_col, int cols, const float* alpha, const Halves& to,
                            cudaStream_t stream);
 
-// column_sums.cu: acc[j] (+)= the sum over the chunk's tokens of v_i E_ij, and of t_i where column
-// first_col + j is the target, without the power of two in the coefficients. In double, in one
-// order.
+// column_sums.cu: acc[j] (+)= the sum over the chunk's tokens of v_i E_ij - q_i w_j, and of t_i
+// where column first_col + j is the target, without the power of two in the coefficients. In
+// double, in one order.
 void launch_column_sums(const Call& call, const Chunk& chunk, const Matrix& e, int first_col,
                         int cols, bool is_first, double* acc, cudaStream_t stream);
+
+// smoothing.cu
+// w (V, H) and the class weights -> class_sum, bias_sum.
+void launch_class_sums(const Call& call, const Matrix& w, int hidden, const Smoothing& to,
+                       cudaStream_t stream);
+// gradients and x -> token_sum and, behind the chunk's rows of `xs` (null: not wanted), the pieces
+// of -sum_i q_i x_i.
+void launch_token_sums(const Call& call, const Chunk& chunk, const Rows& x, void* xs,
+                       std::int64_t xs_stride, cudaStream_t stream);
+// The pieces of the class weights of columns [first_col, first_col + cols): kSmoothingRows rows.
+void launch_class_rows(const Call& call, int first_col, int cols, void* e,
+                       std::int64_t e_row_stride, cudaStream_t stream);
 
 }  // namespace flce::cuda::hopper

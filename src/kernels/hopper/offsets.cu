@@ -124,18 +124,22 @@ __device__ inline void store_token_row(const Call& call, const Chunk& chunk, int
   chunk.tokens.target[row] = target < 0 ? -1 : static_cast<int>(target);
 }
 
-// The product of a token and its target, for all threads.
-__device__ double target_product(const __nv_bfloat16* a, const __nv_bfloat16* b, int hidden,
-                                 Two* scratch) {
+// The products of a token with its target and, where there is label smoothing, with the sum over
+// all classes (null: 0), for all threads.
+__device__ Two target_products(const __nv_bfloat16* a, const __nv_bfloat16* b,
+                               const float* class_sum, int hidden, Two* scratch) {
   float dot = 0.0f;
+  float smooth = 0.0f;
   for (int h = threadIdx.x * kUnit; h < hidden; h += kThreads * kUnit) {
     float x[kUnit];
     float w[kUnit];
     load_unit(a + h, x);
     load_unit(b + h, w);
     for (int i = 0; i < kUnit; ++i) dot = fmaf(x[i], w[i], dot);
+    if (class_sum == nullptr) continue;
+    for (int i = 0; i < kUnit; ++i) smooth = fmaf(x[i], class_sum[h + i], smooth);
   }
-  return block_sum({dot, 0.0}, scratch).a;
+  return block_sum({dot, smooth}, scratch);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -150,18 +154,25 @@ __global__ void __launch_bounds__(kThreads)
   const double sign = map.is_plain && call.scale < 0.0 ? -1.0 : 1.0;
   sample.product += std::int64_t{row} * sample.count;
   const double reference = sign * estimate(sample, map, sign, spread, scratch);
-  double product = 0.0;
+  const Smoothing& smoothing = chunk.smoothing;
+  Two products{0.0, 0.0};
   if (target >= 0) {
-    product = target_product(row_of(x, token), row_of(w, target), chunk.hidden, scratch);
+    products = target_products(row_of(x, token), row_of(w, target), smoothing.class_sum,
+                               chunk.hidden, scratch);
   }
   if (threadIdx.x != 0) return;
   const float factor = factor_of(call, token);
   double offset = reference * static_cast<double>(factor);
   if (target >= 0) {
-    const double z = map.biased(product, target);
+    const double z = map.biased(products.a, target);
     const double logit = map.capped(z) * static_cast<double>(factor);
     call.states[token].stats.target = logit * kLn2;
     call.states[token].stats.target_slope = map.slope(z);
+    if (smoothing.class_sum != nullptr) {
+      // No softcap: the sum of the logits is the logit of the sum.
+      const double sum = map.is_plain ? products.b : map.scale * products.b + *smoothing.bias_sum;
+      call.states[token].stats.weighted = sum * static_cast<double>(factor) * kLn2;
+    }
     offset = fmax(offset, logit);
   }
   const float rounded = static_cast<float>(offset);

@@ -95,7 +95,8 @@ inline ProductArgs product_of(const GradHidden& g, int num_sms) {
   return {g.rows, g.hidden, g.cols, g.e, g.w, g.out, g.out_row_stride, nullptr, num_sms};
 }
 inline ProductArgs product_of(const GradWeight& g, int num_sms) {
-  return {g.cols, g.hidden, g.rows, g.e, g.xs, g.out, g.out_row_stride, nullptr, num_sms};
+  return {g.cols,  g.hidden, g.rows + g.smoothing_rows, g.e, g.xs, g.out, g.out_row_stride,
+          nullptr, num_sms};
 }
 
 template <typename Shape, typename Kernel, typename VisitorArgs>

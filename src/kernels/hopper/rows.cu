@@ -33,7 +33,13 @@ __global__ void __launch_bounds__(kThreads)
   const float scale = is_active ? static_cast<float>(of_row) : 0.0f;
   if (threadIdx.x == 0) {
     chunk.tokens.row_scale[row] = scale;
-    chunk.tokens.target_term[row] = is_active ? static_cast<float>(gradient.row.t) : 0.0f;
+    double term = gradient.row.t;
+    if (chunk.smoothing.token_term != nullptr) {
+      // The outer product has the target's column too.
+      term += gradient.row.q * gradient.class_weight;
+      chunk.smoothing.token_term[row] = is_active ? static_cast<float>(gradient.row.q) : 0.0f;
+    }
+    chunk.tokens.target_term[row] = is_active ? static_cast<float>(term) : 0.0f;
     if (lists.first != nullptr) enlist(lists, chunk.tokens, row);
   }
   if (xs == nullptr) return;
@@ -65,6 +71,8 @@ __global__ void __launch_bounds__(kThreads)
   const int row = blockIdx.x;
   const float scale = *alpha * chunk.tokens.row_scale[row];
   const float term = *alpha * chunk.tokens.target_term[row];
+  const Smoothing& smoothing = chunk.smoothing;
+  const float smooth = smoothing.token_term != nullptr ? *alpha * smoothing.token_term[row] : 0.0f;
   const __nv_bfloat16* const of_target =
       term != 0.0f ? row_of(w, chunk.tokens.target[row]) : nullptr;
   for (int h = threadIdx.x * kUnit; h < chunk.hidden; h += kThreads * kUnit) {
@@ -75,6 +83,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kUnit; ++i) {
       if (scale != 0.0f) grad[i] = scale * unit[i];
       if (of_target != nullptr) grad[i] = fmaf(term, of_weight[i], grad[i]);
+      if (smooth != 0.0f) grad[i] = fmaf(-smooth, smoothing.class_sum[h + i], grad[i]);
     }
     store_unit(static_cast<__nv_bfloat16*>(sums.upper) + row * sums.upper_row_stride + h, grad);
   }

@@ -15,12 +15,14 @@ struct HiddenParams {
   const float* target_term;  // t_i
   const int* target;         // y_i
   const float* alpha;
+  const float* smoothing;  // q_i; null: none
+  const float* class_sum;
   const __nv_bfloat16* w;
   std::int64_t w_row_stride;
 };
 
-// alpha * (v_i * sum + t_i * W[y_i]). A row of few columns and a long sum: what is gathered here is
-// nothing beside it.
+// alpha * (v_i * sum + t_i * W[y_i] - q_i * class_sum). A row of few columns and a long sum: what
+// is gathered here is nothing beside it.
 struct HiddenVisitor : VisitorBase<HiddenParams> {
   using VisitorBase::VisitorBase;
 
@@ -30,12 +32,13 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
                              const HiddenParams* params)
         : scale(floats),
           term(floats),
+          smoothing(floats),
           target(ints),
           coordinates(coordinates),
           place(place),
           params(params) {}
 
-    Floats scale, term;
+    Floats scale, term, smoothing;
     Ints target;
     Coordinates coordinates;
     Place place;
@@ -45,15 +48,18 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
       using namespace cute;
       clear(scale);
       clear(term);
+      clear(smoothing);
       clear(target);
       auto scales = filter_zeros(scale);
       auto terms = filter_zeros(term);
+      auto smoothings = filter_zeros(smoothing);
       auto targets = filter_zeros(target);
       const float alpha = *params->alpha;
       for_each_row(scale, coordinates, place, [&](int i, int row) {
         scales(i) = alpha * params->row_scale[row];
         terms(i) = alpha * params->target_term[row];
         targets(i) = params->target[row];
+        if (params->smoothing != nullptr) smoothings(i) = alpha * params->smoothing[row];
       });
     }
 
@@ -66,6 +72,7 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
       auto scales = scale(_, _, _, epi_m, epi_n);
       auto terms = term(_, _, _, epi_m, epi_n);
       auto targets = target(_, _, _, epi_m, epi_n);
+      auto smoothings = smoothing(_, _, _, epi_m, epi_n);
       // A thread's columns come in pairs, and H is even.
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; v += 2) {
@@ -74,7 +81,13 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
         // Zero by selection: 0 * NaN in a sum or in a weight is not 0.
         grad[v] = scales(i) != 0.0f ? scales(i) * acc[v] : 0.0f;
         grad[v + 1] = scales(i) != 0.0f ? scales(i) * acc[v + 1] : 0.0f;
-        if (terms(i) == 0.0f || col >= place.cols_left) continue;
+        if (col >= place.cols_left) continue;
+        if (smoothings(i) != 0.0f) {
+          const float2 sum = *reinterpret_cast<const float2*>(params->class_sum + place.col + col);
+          grad[v] = fmaf(-smoothings(i), sum.x, grad[v]);
+          grad[v + 1] = fmaf(-smoothings(i), sum.y, grad[v + 1]);
+        }
+        if (terms(i) == 0.0f) continue;
         const unsigned pair = *reinterpret_cast<const unsigned*>(
             params->w + targets(i) * params->w_row_stride + place.col + col);
         grad[v] = fmaf(terms(i), __uint_as_float(pair << 16), grad[v]);
