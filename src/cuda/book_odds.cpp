@@ -18,9 +18,9 @@
 namespace flce::cuda {
 namespace {
 
-// Rows of a tile in one product, columns in another.
+// Columns of a tile in two products.
 constexpr std::int64_t kSlabUnit =
-    std::lcm(hopper::kGradWeightTile.rows, hopper::kExponentialsTile.cols);
+    std::lcm(hopper::kGradWeightTile.cols, hopper::kExponentialsTile.cols);
 
 // Of an H100 SXM and an H200. Another number makes the choice of a slab a little worse.
 constexpr int kMultiprocessors = 132;
@@ -34,7 +34,7 @@ double work_of_slab(const Problem& p, std::int64_t tokens, std::int64_t slab) {
   };
   return work(hopper::kExponentialsTile, tokens, slab, p.hidden) +
          work(hopper::kSumGradHiddenTile, tokens, p.hidden, slab) +
-         work(hopper::kGradWeightTile, slab, p.hidden, tokens);
+         work(hopper::kGradWeightTile, p.hidden, slab, tokens);
 }
 
 // As hopper::has_options of a call.

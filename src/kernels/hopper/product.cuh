@@ -44,14 +44,14 @@ using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
 
 // D (m, n) = visitor(A (m, k) * B (k, n), C (m, n)); `Out` void: nothing is stored, `In` void: no
-// C.
+// C. LayoutD: of C too.
 template <typename Shape, typename LayoutA, typename LayoutB, typename Out, typename Visitor,
-          typename In = void>
+          typename In = void, typename LayoutD = RowMajor>
 struct Product {
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, typename Shape::Tile,
       typename Shape::Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, In,
-      RowMajor, 8, Out, RowMajor, 8, typename Shape::StoreSchedule, Visitor>::CollectiveOp;
+      LayoutD, 8, Out, LayoutD, 8, typename Shape::StoreSchedule, Visitor>::CollectiveOp;
   using Main = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Bf16, LayoutA, 8, Bf16, LayoutB, 8,
       float, typename Shape::Tile, typename Shape::Cluster,
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(Kernel::MaxThreadsPerBlock, Kernel::MinBlocksP
 struct ProductArgs {
   int m = 0, n = 0, k = 0;
   Matrix a, b;
-  void* d = nullptr;  // C is D's old content
-  std::int64_t d_row_stride = 0;
+  void* d = nullptr;          // C is D's old content
+  std::int64_t d_stride = 0;  // from row to row, or from column to column
   const int* run_if = nullptr;
   int num_sms = 0;
 };
@@ -94,9 +94,10 @@ inline ProductArgs product_of(const Exponentials& e, int num_sms) {
 inline ProductArgs product_of(const GradHidden& g, int num_sms) {
   return {g.rows, g.hidden, g.cols, g.e, g.w, g.out, g.out_row_stride, nullptr, num_sms};
 }
+// The transposed one (tiles.hpp): D's columns are grad_weight's rows.
 inline ProductArgs product_of(const GradWeight& g, int num_sms) {
-  return {g.cols,  g.hidden, g.rows + g.smoothing_rows, g.e, g.xs, g.out, g.out_row_stride,
-          nullptr, num_sms};
+  return {g.hidden, g.cols, g.rows + g.smoothing_rows, g.xs, g.e, g.out, g.out_row_stride,
+          nullptr,  num_sms};
 }
 
 template <typename Shape, typename Kernel, typename VisitorArgs>
@@ -110,9 +111,9 @@ cudaError_t launch_product(const ProductArgs& p, const VisitorArgs& visitor, cud
   set_stride(args.mainloop.dB, p.b.row_stride);
   args.epilogue.thread = visitor;
   args.epilogue.ptr_D = static_cast<decltype(args.epilogue.ptr_D)>(p.d);
-  set_stride(args.epilogue.dD, p.d_row_stride);
+  set_stride(args.epilogue.dD, p.d_stride);
   args.epilogue.ptr_C = static_cast<decltype(args.epilogue.ptr_C)>(p.d);
-  set_stride(args.epilogue.dC, p.d_row_stride);
+  set_stride(args.epilogue.dC, p.d_stride);
   args.hw_info.sm_count = p.num_sms;
   args.scheduler.max_swizzle_size = Shape::kMaxSwizzle;
   using Order = decltype(args.scheduler.raster_order);

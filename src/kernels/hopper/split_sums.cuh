@@ -35,14 +35,14 @@ struct SplitSum : VisitorBase<SplitSumParams> {
 
 // The lower halves' loads and stores, in the stages and layouts that CUTLASS has for the upper
 // ones.
-template <typename Shape>
+template <typename Shape, typename Layout>
 struct LowerHalves {
   using Half = std::uint16_t;
   using Epilogue = cutlass::epilogue::collective::detail::EpilogueDescriptor<
       typename Shape::Tile, cutlass::epilogue::collective::EpilogueTileAuto, Bf16, Bf16,
       typename Shape::StoreSchedule>;
-  using In = cutlass::epilogue::collective::detail::AuxLoadDescriptor<Epilogue, RowMajor, Half>;
-  using Out = cutlass::epilogue::collective::detail::AuxStoreDescriptor<Epilogue, RowMajor, Half>;
+  using In = cutlass::epilogue::collective::detail::AuxLoadDescriptor<Epilogue, Layout, Half>;
+  using Out = cutlass::epilogue::collective::detail::AuxStoreDescriptor<Epilogue, Layout, Half>;
   using Load = fusion::Sm90AuxLoad<In::Stages, typename In::EpilogueTile, Half, typename In::Stride,
                                    typename In::SmemLayoutAtom, typename In::CopyOpS2R>;
   using Store =
@@ -51,14 +51,14 @@ struct LowerHalves {
                            typename Out::SmemLayoutAtom, typename Out::CopyOpR2S>;
 };
 
-template <typename Shape>
+template <typename Shape, typename Layout>
 using SplitSumParts =
-    fusion::Sm90VisitorImpl<fusion::Sm90SrcFetch<Bf16>, typename LowerHalves<Shape>::Load,
-                            typename LowerHalves<Shape>::Store, SplitSum>;
+    fusion::Sm90VisitorImpl<fusion::Sm90SrcFetch<Bf16>, typename LowerHalves<Shape, Layout>::Load,
+                            typename LowerHalves<Shape, Layout>::Store, SplitSum>;
 
-template <typename Shape>
-struct SplitSumVisitor : SplitSumParts<Shape> {
-  using Base = SplitSumParts<Shape>;
+template <typename Shape, typename Layout>
+struct SplitSumVisitor : SplitSumParts<Shape, Layout> {
+  using Base = SplitSumParts<Shape, Layout>;
   using Base::Base;
 
   CUTLASS_DEVICE bool is_producer_load_needed() const { return is_C_load_needed(); }
@@ -103,14 +103,14 @@ struct SplitSumVisitor : SplitSumParts<Shape> {
 };
 
 // sum += alpha * A B; D of `product` is the upper halves.
-template <typename Shape, typename LayoutA>
+template <typename Shape, typename LayoutA, typename LayoutD>
 cudaError_t launch_split_sum(ProductArgs product, const Halves& sum, const SplitSumParams& params,
                              cudaStream_t stream) {
-  using Visitor = SplitSumVisitor<Shape>;
-  using Kernel = typename Product<Shape, LayoutA, RowMajor, Bf16, Visitor, Bf16>::Kernel;
+  using Visitor = SplitSumVisitor<Shape, LayoutD>;
+  using Kernel = typename Product<Shape, LayoutA, RowMajor, Bf16, Visitor, Bf16, LayoutD>::Kernel;
   auto* const lower = static_cast<std::uint16_t*>(sum.lower);
   product.d = sum.upper;
-  product.d_row_stride = sum.upper_row_stride;
+  product.d_stride = sum.upper_row_stride;
   typename Visitor::Arguments visitor{};
   visitor.op_1.ptr_aux = lower;
   set_stride(visitor.op_1.dAux, sum.lower_row_stride);

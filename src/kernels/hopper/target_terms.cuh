@@ -115,63 +115,57 @@ struct WeightParams {
   bool is_by_col;  // which row of `lower`: the column's, or the first token's
 };
 
-// alpha * sum. Where a row of the vocabulary is a token's target the sum stays whole, for what is
-// added to it later: without its lower half in D, with that half in a table. Stores wait for
-// nothing; what a gather of the targets' terms took here was 3 % of the product.
+// alpha * sum, transposed: a column of the tile is a row of the vocabulary. Where that is a token's
+// target the sum stays whole, for what is added to it later: without its lower half in D, with that
+// half in a table. Stores wait for nothing; what a gather of the targets' terms took here was 3 %
+// of the product.
 struct WeightVisitor : VisitorBase<WeightParams> {
   using VisitorBase::VisitorBase;
 
-  template <typename Ints, typename Coordinates>
+  template <typename Coordinates>
   struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
-    CUTLASS_DEVICE Callbacks(Ints ints, Coordinates coordinates, const Place& place,
+    CUTLASS_DEVICE Callbacks(Coordinates coordinates, const Place& place,
                              const WeightParams* params)
-        : lower_row(ints), coordinates(coordinates), place(place), params(params) {}
+        : coordinates(coordinates), place(place), params(params) {}
 
-    Ints lower_row;
     Coordinates coordinates;
     Place place;
     const WeightParams* params;
     float alpha = 1.0f;
 
-    CUTLASS_DEVICE void begin() {
-      using namespace cute;
-      alpha = *params->alpha;
-      fill(lower_row, -1);
-      auto rows = filter_zeros(lower_row);
-      for_each_row(lower_row, coordinates, place, [&](int i, int row) {
-        const int first = params->first_token[row];
-        rows(i) = first >= 0 && params->is_by_col ? row : first;
-      });
-    }
+    CUTLASS_DEVICE void begin() { alpha = *params->alpha; }
 
     template <typename Acc, int kCount>
     CUTLASS_DEVICE auto visit(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
                               int epi_n) {
       using namespace cute;
+      const auto at = coordinates(_, _, _, epi_m, epi_n);
       cutlass::Array<float, kCount> grad;
-      auto rows = lower_row(_, _, _, epi_m, epi_n);
+      cutlass::Array<int, kCount> first;
       bool any = false;
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; ++v) {
+        const int col = get<1>(at(epi_v * kCount + v));
         grad[v] = alpha * acc[v];
-        any |= rows(epi_v * kCount + v) >= 0;
+        first[v] = col < place.cols_left ? __ldg(params->first_token + place.col + col) : -1;
+        any |= first[v] >= 0;
       }
-      if (any) split(grad, epi_v, epi_m, epi_n);
+      if (any) split(grad, first, epi_v, epi_m, epi_n);
       return grad;
     }
 
     template <int kCount>
-    CUTLASS_DEVICE void split(cutlass::Array<float, kCount>& grad, int epi_v, int epi_m,
+    CUTLASS_DEVICE void split(cutlass::Array<float, kCount>& grad,
+                              const cutlass::Array<int, kCount>& first, int epi_v, int epi_m,
                               int epi_n) {
       using namespace cute;
-      auto at = coordinates(_, _, _, epi_m, epi_n);
-      auto rows = lower_row(_, _, _, epi_m, epi_n);
+      const auto at = coordinates(_, _, _, epi_m, epi_n);
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; ++v) {
-        const int i = epi_v * kCount + v;
-        const int col = get<1>(at(i));
-        if (rows(i) < 0 || col >= place.cols_left) continue;
-        params->lower[std::int64_t{rows(i)} * params->hidden + place.col + col] =
+        const auto here = at(epi_v * kCount + v);
+        if (first[v] < 0 || get<0>(here) >= place.rows_left) continue;
+        const int row = params->is_by_col ? place.col + get<1>(here) : first[v];
+        params->lower[std::int64_t{row} * params->hidden + place.row + get<0>(here)] =
             lower_half(grad[v]);
         grad[v] = without_lower_half(grad[v]);
       }
@@ -181,8 +175,7 @@ struct WeightVisitor : VisitorBase<WeightParams> {
   template <bool kBySource, typename... Args>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       const fusion::detail::ConsumerStoreArgs<Args...>& args) {
-    auto ints = make_row_registers<int, kBySource>(args);
-    return Callbacks<decltype(ints), decltype(args.tCcD)>(ints, args.tCcD, place_of(args), params);
+    return Callbacks<decltype(args.tCcD)>(args.tCcD, place_of(args), params);
   }
 };
 

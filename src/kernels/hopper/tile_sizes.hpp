@@ -12,7 +12,7 @@ inline constexpr TileSize kExponentialsTile{128, 192};
 inline constexpr TileSize kGradHiddenTile{256, 128};
 inline constexpr TileSize kGradHiddenNarrowTile{128, 192};
 inline constexpr TileSize kSumGradHiddenTile{128, 192};
-inline constexpr TileSize kGradWeightTile{128, 192};
+inline constexpr TileSize kGradWeightTile{128, 192};  // of H x V
 
 // Elements of an output that the busiest of so many multiprocessors makes.
 constexpr long busiest(const TileSize& tile, long rows, long cols, int num_sms) {

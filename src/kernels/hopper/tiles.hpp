@@ -10,8 +10,11 @@ namespace flce::cuda::hopper {
 
 using ExponentialsShape = Shape<kExponentialsTile.rows, kExponentialsTile.cols, 2, 1,
                                 Schedule::kPingpong, Raster::kAlongCols, 4>;
-using GradWeightShape = Shape<kGradWeightTile.rows, kGradWeightTile.cols, 1, 2, Schedule::kPingpong,
-                              Raster::kAlongCols, 1>;
+
+// grad_weight is made transposed, H x V: tiles of 192 columns divide a vocabulary with less waste
+// than they divide a hidden size.
+using GradWeightShape = Shape<kGradWeightTile.rows, kGradWeightTile.cols, 2, 1, Schedule::kPingpong,
+                              Raster::kAlongRows, 1>;
 using SumGradWeightShape = GradWeightShape;
 
 // grad_hidden is small and its sums are long: what counts is how evenly its tiles fill the card.
