@@ -198,6 +198,7 @@ typedef struct flce_plan {
   /* Since 1.1. */
   int32_t route;      /* FLCE_ROUTE_AUTO: the device has no routes */
   int32_t allow_tf32; /* as requested */
+  int64_t slab;       /* vocabulary rows that the backward of recompute handles at once */
 } flce_plan;
 
 FLCE_C_API const char* flce_version(void);

@@ -14,6 +14,7 @@
 #include "flce/device.hpp"
 #include "flce/flce.h"
 #include "flce/flce.hpp"
+#include "plan/planner.hpp"
 
 namespace flce {
 namespace {
@@ -147,7 +148,7 @@ DeviceCaps caps_for(DeviceKind device, std::int32_t num_threads) {
   return caps;
 }
 
-Plan make(const flce_args& args, const flce_plan_request& wanted) {
+Plan make(const flce_args& args, const flce_plan_request& wanted, std::int64_t slab = 0) {
   require(wanted.num_threads >= 0, "num_threads is {}; it must be 0 (all) or more",
           wanted.num_threads);
   const PlanRequest request{static_cast<Method>(wanted.method),
@@ -156,10 +157,14 @@ Plan make(const flce_args& args, const flce_plan_request& wanted) {
                             static_cast<ChunkPolicy>(wanted.policy),
                             static_cast<Route>(wanted.route),
                             wanted.allow_tf32 != 0};
-  return plan(problem_of_args(args), caps_for(device_of(args.device), wanted.num_threads), request);
+  const Problem problem = problem_of_args(args);
+  const DeviceCaps caps = caps_for(device_of(args.device), wanted.num_threads);
+  validate_problem(problem);
+  validate_request(request, caps, problem.dtype);
+  return make_plan(registry(), problem, caps, request, false, slab);
 }
 
-// The full plan behind the plain struct: planning again with its method and chunk, which is pure.
+// The full plan behind the plain struct: planning again with its tiling, which is pure.
 Plan plan_again(const flce_args& args, const flce_plan* plan) {
   const flce_plan given = taken("flce_plan", plan, kPlanSize);
   flce_plan_request request{};
@@ -168,7 +173,7 @@ Plan plan_again(const flce_args& args, const flce_plan* plan) {
   request.num_threads = given.num_threads;
   request.route = given.route;
   request.allow_tf32 = given.allow_tf32;
-  Plan made = make(args, request);
+  Plan made = make(args, request, given.slab);
   require(
       made.workspace_bytes == given.workspace_bytes && made.saved_bytes == given.saved_bytes,
       "the plan was made for other arguments: it books {} + {} bytes, these arguments need {} + "
@@ -193,6 +198,7 @@ flce_plan plain_plan(const Plan& plan) {
   plain.num_threads = plan.caps.kind == DeviceKind::kCpu ? plan.caps.num_threads : 0;
   plain.route = static_cast<std::int32_t>(plan.route);
   plain.allow_tf32 = plan.request.allow_tf32 ? 1 : 0;
+  plain.slab = plan.slab;
   return plain;
 }
 
@@ -273,6 +279,10 @@ flce_status flce_make_plan(const flce_args* args, const flce_plan_request* reque
             "allow_tf32 is set, but flce_plan of {} bytes cannot keep it; it needs {}", size,
             sizeof(flce_plan));
     flce_plan made = plain_plan(make(a, wanted));
+    require(size >= sizeof(flce_plan) || wanted.budget_bytes == 0 || made.method != FLCE_RECOMPUTE,
+            "budget_bytes is set, but flce_plan of {} bytes cannot keep the slab that the budget "
+            "gives recompute; it needs {}",
+            size, sizeof(flce_plan));
     made.struct_size = size;
     std::memset(plan, 0, size);
     std::memcpy(plan, &made, std::min<std::uint64_t>(size, sizeof made));

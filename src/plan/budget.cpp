@@ -35,6 +35,7 @@ Tiling wanted_tiling(const Scope& scope, const MethodInfo& method, Route route) 
   Tiling tiling = scope.backend.preferred_tiling(p, scope.caps, cut_like(method.method), route);
   tiling.method = method.method;
   tiling.route = route;
+  if (scope.slab > 0) tiling.slab = scope.slab;
   tiling.slab = method.method == Method::kRecompute ? clamped(tiling.slab, p.vocab)
                                                     : std::max<std::int64_t>(p.vocab, 1);
   if (!has_chunks(method.method)) {
@@ -116,7 +117,7 @@ Choice choose_tiling(const Scope& scope, const MethodInfo& method, Route route) 
     if (wanted.chunk < tokens && search.fits(tiling)) return search.choice();
     tiling.chunk = wanted.chunk;
   }
-  if (method.method == Method::kRecompute) {
+  if (method.method == Method::kRecompute && scope.slab == 0) {
     while (tiling.slab > kSmallestSlab) {
       tiling.slab = std::max(tiling.slab / 2, kSmallestSlab);
       if (search.fits(tiling)) return search.choice();

@@ -24,6 +24,7 @@ struct Scope {
   const DeviceCaps& caps;
   const PlanRequest& request;
   Limits limits;
+  std::int64_t slab = 0;  // of `recompute`, as an earlier plan found it; 0: chosen
 };
 
 struct Choice {

@@ -204,13 +204,13 @@ Plan empty_plan(const Problem& problem, const DeviceCaps& caps, const PlanReques
 }  // namespace
 
 Plan make_plan(const Registry& registry, const Problem& problem, const DeviceCaps& caps,
-               const PlanRequest& request, bool report_only) {
+               const PlanRequest& request, bool report_only, std::int64_t slab) {
   const Backend* backend = registry.backend_of(caps.kind);
   require(backend != nullptr, ErrorCode::kUnsupported,
           "this build has no backend for device {}; device cpu works", name_of(caps.kind));
   Plan plan = empty_plan(problem, caps, request);
   const std::uint64_t io_bytes = saturating_add(plan.input_bytes, plan.output_bytes);
-  const Scope scope{*backend, problem, caps, request, limits_of(io_bytes, caps, request)};
+  const Scope scope{*backend, problem, caps, request, limits_of(io_bytes, caps, request), slab};
   bool too_big = false;
   for (int i = 0; i < registry.num_methods; ++i) {
     const MethodInfo& method = *registry.methods[i];

@@ -123,6 +123,8 @@ static void test_bad_arguments(void) {
   TRY(t.request.route = 77, FLCE_INVALID_ARGUMENT, "77");
   TRY(t.request.allow_tf32 = 1, FLCE_UNSUPPORTED, "tf32");
   TRY(t.request.allow_tf32 = 1; t.plan.struct_size = 96, FLCE_INVALID_ARGUMENT, "allow_tf32");
+  TRY(t.request.method = FLCE_RECOMPUTE; t.request.budget_bytes = 1 << 20;
+      t.plan.struct_size = 96, FLCE_INVALID_ARGUMENT, "slab");
   TRY(t.args.device = FLCE_DEVICE_CUDA + 7, FLCE_UNSUPPORTED, "device");
 #undef TRY
   tiny_init(&t);

@@ -72,6 +72,31 @@ def test_a_budget_is_kept(dtype: torch.dtype) -> None:
     assert used <= budget < usual.extra_bytes
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_each_budget_serves_recompute(reduction: str) -> None:
+    """A budget takes the slab's rows and then the chunk's; both calls use what the plan found."""
+    x, w, y, _ = problem((200,), 16, 1000)
+    options: dict[str, Any] = {"method": "recompute", "reduction": reduction}
+
+    def run(**more: Any) -> list[Tensor]:
+        xs, ws = (t.detach().clone().requires_grad_() for t in (x, w))
+        loss = linear_cross_entropy(xs, ws, y, **options, **more)
+        loss.backward(torch.ones_like(loss))
+        return [loss.detach(), xs.grad, ws.grad]
+
+    free = run()
+    slabs = set()
+    for budget in range(280_000, 1_700_000, 150_000):
+        planned = flce.plan(
+            tokens=200, hidden=16, vocab=1000, dtype="f32", method="recompute", budget=budget,
+            reduction=reduction,
+        )  # fmt: skip
+        slabs.add(planned.slab)
+        for ours, whole in zip(run(budget=budget), free):
+            torch.testing.assert_close(ours, whole, rtol=1e-4, atol=1e-6)
+    assert len(slabs) > 1
+
+
 @pytest.mark.parametrize("dtype", NAMES)
 def test_c071_evaluation_allocates_a_loss_and_a_workspace(dtype: torch.dtype) -> None:
     x, w, y = inputs(dtype)

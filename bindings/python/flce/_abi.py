@@ -152,6 +152,7 @@ class PlanStruct(ctypes.Structure):
         ("reserved", c_int32),
         ("route", c_int32),
         ("allow_tf32", c_int32),
+        ("slab", c_int64),
     ]
 
 

@@ -17,7 +17,8 @@ class Plan:
 
     `extra_bytes` is workspace + what is saved between forward and backward; `peak_bytes` is inputs
     + outputs (loss, gradients) + extra. `seconds` is a roofline estimate, 0.0 where the device's
-    figures are unknown; `num_threads` is 0 for CUDA.
+    figures are unknown; `num_threads` is 0 for CUDA; `slab` is how many vocabulary rows the
+    backward pass of `recompute` handles at once (others: all).
     """
 
     method: str
@@ -34,6 +35,7 @@ class Plan:
     num_threads: int
     route: str
     allow_tf32: bool
+    slab: int
 
 
 def plain(made: _abi.PlanStruct) -> Plan:
@@ -53,6 +55,7 @@ def plain(made: _abi.PlanStruct) -> Plan:
         num_threads=made.num_threads,
         route=_ROUTE_NAMES[made.route],
         allow_tf32=bool(made.allow_tf32),
+        slab=made.slab,
     )
 
 
