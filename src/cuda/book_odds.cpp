@@ -20,21 +20,33 @@ namespace {
 
 // Columns of a tile in two products.
 constexpr std::int64_t kSlabUnit =
-    std::lcm(hopper::kGradWeightTile.cols, hopper::kExponentialsTile.cols);
+    std::lcm(hopper::kGradientTile.cols, hopper::kExponentialsTile.cols);
 
 // Of an H100 SXM and an H200. Another number makes the choice of a slab a little worse.
 constexpr int kMultiprocessors = 132;
 
-// What a slab's three products take, up to a factor: multiply-adds of the busiest multiprocessor.
+// What a slab takes beside its products' multiply-adds: some 50 us of launches, of beginnings and
+// ends of products, and of the smaller kernels, at 2048 multiply-adds a cycle.
+constexpr double kWorkOfLaunches = 1.5e8;
+
+// What a slab takes, up to a factor: multiply-adds of the busiest multiprocessor.
 double work_of_slab(const Problem& p, std::int64_t tokens, std::int64_t slab) {
+  if (slab == 0) return 0.0;
   const auto work = [](const hopper::TileSize& tile, std::int64_t rows, std::int64_t cols,
                        std::int64_t k) {
     return static_cast<double>(hopper::busiest(tile, rows, cols, kMultiprocessors)) *
            static_cast<double>(k);
   };
-  return work(hopper::kExponentialsTile, tokens, slab, p.hidden) +
-         work(hopper::kSumGradHiddenTile, tokens, p.hidden, slab) +
-         work(hopper::kGradWeightTile, p.hidden, slab, tokens);
+  const bool is_wide = hopper::is_wide_better(p.hidden, tokens, kMultiprocessors);
+  const hopper::TileSize& tile = is_wide ? hopper::kWideGradientTile : hopper::kGradientTile;
+  return kWorkOfLaunches + work(hopper::kExponentialsTile, tokens, slab, p.hidden) +
+         work(tile, p.hidden, tokens, slab) + work(hopper::kGradientTile, p.hidden, slab, tokens);
+}
+
+// The last slab may be a smaller one.
+double work_of_slabs(const Problem& p, std::int64_t tokens, std::int64_t slab) {
+  return static_cast<double>(p.vocab / slab) * work_of_slab(p, tokens, slab) +
+         work_of_slab(p, tokens, p.vocab % slab);
 }
 
 // As hopper::has_options of a call.
@@ -122,7 +134,7 @@ std::int64_t odds_slab(const Problem& p, std::int64_t tokens) {
   std::int64_t best = most;
   double least = 0.0;
   for (std::int64_t slab = most; 2 * slab > most && slab >= kMinSlab; slab -= kSlabUnit) {
-    const double work = work_of_slab(p, tokens, slab) / static_cast<double>(slab);
+    const double work = work_of_slabs(p, tokens, slab);
     if (slab == most || work < least) {
       best = slab;
       least = work;

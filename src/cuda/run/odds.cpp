@@ -282,9 +282,9 @@ void grad_hidden(const Step& step, Range tokens, Range vocab, Turn turn) {
   if (odds.sizes().sums_grad_hidden) {
     sum_grad_hidden(odds, tokens, vocab, turn);
   } else {
-    check_cuda(
-        launch_grad_hidden(grad_hidden_of(odds, tokens, vocab), odds.num_sms(), odds.stream()),
-        "the product of grad_hidden");
+    const GradHidden g = grad_hidden_of(odds, tokens, vocab);
+    launch_gather_targets(odds.chunk(tokens), g.w, g.out, g.out_row_stride, odds.stream());
+    check_cuda(launch_grad_hidden(g, odds.num_sms(), odds.stream()), "the product of grad_hidden");
   }
   check_launch("grad_hidden");
 }

@@ -5,11 +5,11 @@
 namespace flce::cuda::hopper {
 
 cudaError_t launch_grad_weight(const GradWeight& g, int num_sms, cudaStream_t stream) {
-  using Kernel = Product<GradWeightShape, ColumnMajor, RowMajor, Bf16, WeightVisitor, void,
-                         ColumnMajor>::Kernel;
+  using Kernel =
+      Product<GradientShape, ColumnMajor, RowMajor, Bf16, WeightVisitor, void, ColumnMajor>::Kernel;
   const WeightParams visitor{g.first_token, static_cast<std::uint16_t*>(g.lower), g.alpha, g.hidden,
                              g.cols < g.rows};
-  return launch_product<GradWeightShape, Kernel>(product_of(g, num_sms), visitor, stream);
+  return launch_product<GradientShape, Kernel>(product_of(g, num_sms), visitor, stream);
 }
 
 }  // namespace flce::cuda::hopper

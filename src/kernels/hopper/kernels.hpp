@@ -122,7 +122,7 @@ struct Halves {
 // grad_hidden.cu: alpha * (v_i * (E W)_i + t_i * W[y_i]) -> bf16, rounded once.
 struct GradHidden {
   Matrix e, w;
-  void* out = nullptr;
+  void* out = nullptr;  // holds what launch_gather_targets leaves
   std::int64_t out_row_stride = 0;
   int rows = 0, cols = 0, hidden = 0;
   TokenRows tokens;
@@ -203,6 +203,9 @@ void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, voi
 // would reach all of grad_weight.
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,
                        int cols, cudaStream_t stream);
+// W[y_i] -> row i, where its term t_i is not zero.
+void launch_gather_targets(const Chunk& chunk, const Matrix& w, void* to, std::int64_t to_stride,
+                           cudaStream_t stream);
 // grad_hidden from sums over slabs: alpha * (v_i * sums_i + t_i * W[y_i] - q_i * class_sum) ->
 // bf16 in the place of the upper halves.
 void launch_store_grad_hidden(const Chunk& chunk, const Halves& sums, const Matrix& w,

@@ -91,10 +91,10 @@ struct ProductArgs {
 inline ProductArgs product_of(const Exponentials& e, int num_sms) {
   return {e.rows, e.cols, e.hidden, e.x, e.w, e.e, e.e_row_stride, e.run_if, num_sms};
 }
+// The gradients are made transposed (tiles.hpp): D's columns are their rows.
 inline ProductArgs product_of(const GradHidden& g, int num_sms) {
-  return {g.rows, g.hidden, g.cols, g.e, g.w, g.out, g.out_row_stride, nullptr, num_sms};
+  return {g.hidden, g.rows, g.cols, g.w, g.e, g.out, g.out_row_stride, nullptr, num_sms};
 }
-// The transposed one (tiles.hpp): D's columns are grad_weight's rows.
 inline ProductArgs product_of(const GradWeight& g, int num_sms) {
   return {g.hidden, g.cols, g.rows + g.smoothing_rows, g.xs, g.e, g.out, g.out_row_stride,
           nullptr,  num_sms};

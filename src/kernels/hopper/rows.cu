@@ -56,12 +56,29 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     clear_rows(const __grid_constant__ Call call, const __grid_constant__ Chunk chunk,
                __nv_bfloat16* e, std::int64_t e_row_stride, int cols) {
-  const int row = blockIdx.x;
+  // A token for each thread to look at, and a row for each warp to clear: few need it.
+  const int row = blockIdx.x * kThreads + threadIdx.x;
   const std::int64_t token = chunk.first + row;
-  if (call.gradients[token].is_active != 0) return;
-  if (isfinite(call.states[token].stats.others)) return;
-  for (int j = threadIdx.x; j < cols; j += kThreads) {
-    e[row * e_row_stride + j] = __float2bfloat16(0.0f);
+  const bool is_stale = row < chunk.rows && call.gradients[token].is_active == 0 &&
+                        !isfinite(call.states[token].stats.others);
+  const int lane = threadIdx.x % kWarp;
+  unsigned left = __ballot_sync(0xffffffffu, is_stale);
+  for (; left != 0; left &= left - 1) {
+    __nv_bfloat16* const to = e + (row - lane + __ffs(static_cast<int>(left)) - 1) * e_row_stride;
+    for (int j = lane * kUnit; j < cols; j += kWarp * kUnit) {
+      *reinterpret_cast<uint4*>(to + j) = uint4{};  // rows are padded to more than a unit
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    gather_targets(const __grid_constant__ Chunk chunk, const Matrix w, __nv_bfloat16* to,
+                   std::int64_t to_stride) {
+  const int row = blockIdx.x;
+  if (chunk.tokens.target_term[row] == 0.0f) return;
+  const __nv_bfloat16* const from = row_of(w, chunk.tokens.target[row]);
+  for (int h = threadIdx.x * kUnit; h < chunk.hidden; h += kThreads * kUnit) {
+    *reinterpret_cast<uint4*>(to + row * to_stride + h) = *reinterpret_cast<const uint4*>(from + h);
   }
 }
 
@@ -100,8 +117,14 @@ void launch_scaled_rows(const Call& call, const Chunk& chunk, const Rows& x, voi
 
 void launch_clear_rows(const Call& call, const Chunk& chunk, void* e, std::int64_t e_row_stride,
                        int cols, cudaStream_t stream) {
-  clear_rows<<<chunk.rows, kThreads, 0, stream>>>(call, chunk, static_cast<__nv_bfloat16*>(e),
-                                                  e_row_stride, cols);
+  clear_rows<<<(chunk.rows + kThreads - 1) / kThreads, kThreads, 0, stream>>>(
+      call, chunk, static_cast<__nv_bfloat16*>(e), e_row_stride, cols);
+}
+
+void launch_gather_targets(const Chunk& chunk, const Matrix& w, void* to, std::int64_t to_stride,
+                           cudaStream_t stream) {
+  gather_targets<<<chunk.rows, kThreads, 0, stream>>>(chunk, w, static_cast<__nv_bfloat16*>(to),
+                                                      to_stride);
 }
 
 void launch_store_grad_hidden(const Chunk& chunk, const Halves& sums, const Matrix& w,

@@ -102,12 +102,13 @@ struct SplitSumVisitor : SplitSumParts<Shape, Layout> {
   }
 };
 
-// sum += alpha * A B; D of `product` is the upper halves.
-template <typename Shape, typename LayoutA, typename LayoutD>
+// sum += alpha * A B, a gradient transposed; D of `product` is the upper halves.
+template <typename Shape, typename LayoutB>
 cudaError_t launch_split_sum(ProductArgs product, const Halves& sum, const SplitSumParams& params,
                              cudaStream_t stream) {
-  using Visitor = SplitSumVisitor<Shape, LayoutD>;
-  using Kernel = typename Product<Shape, LayoutA, RowMajor, Bf16, Visitor, Bf16, LayoutD>::Kernel;
+  using Visitor = SplitSumVisitor<Shape, ColumnMajor>;
+  using Kernel =
+      typename Product<Shape, ColumnMajor, LayoutB, Bf16, Visitor, Bf16, ColumnMajor>::Kernel;
   auto* const lower = static_cast<std::uint16_t*>(sum.lower);
   product.d = sum.upper;
   product.d_stride = sum.upper_row_stride;

@@ -6,8 +6,11 @@ namespace flce::cuda::hopper {
 
 cudaError_t launch_sum_grad_hidden(const GradHidden& g, const Halves& sum, bool is_first,
                                    int num_sms, cudaStream_t stream) {
-  return launch_split_sum<SumGradHiddenShape, RowMajor, RowMajor>(
-      product_of(g, num_sms), sum, {nullptr, is_first, false}, stream);
+  const ProductArgs product = product_of(g, num_sms);
+  const SplitSumParams params{nullptr, is_first, false};
+  return is_wide_better(g.hidden, g.rows, num_sms)
+             ? launch_split_sum<WideGradientShape, ColumnMajor>(product, sum, params, stream)
+             : launch_split_sum<GradientShape, ColumnMajor>(product, sum, params, stream);
 }
 
 }  // namespace flce::cuda::hopper

@@ -64,13 +64,26 @@ __global__ void __launch_bounds__(kThreads)
     target_sums(const __grid_constant__ Chunk chunk, const Rows x, const TargetLists lists,
                 int first_col, int cols, const Store store) {
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kUnit;
-  const int end = min(chunk.rows, static_cast<int>(blockIdx.x + 1) * kTokens);
-  for (int row = blockIdx.x * kTokens; row < end; ++row) {
-    const int target = chunk.tokens.target[row];
-    if (target < first_col || target >= first_col + cols) continue;
-    if (lists.first[target] != row) continue;
+  // A lane of each warp looks at a token: most blocks of a slab have nothing to do.
+  const int lane = threadIdx.x % kWarp;
+  const int first_row = blockIdx.x * kTokens;
+  int own_target = 0;
+  int own_count = 0;
+  if (lane < kTokens && first_row + lane < chunk.rows) {
+    own_target = chunk.tokens.target[first_row + lane];
+    const bool is_here = own_target >= first_col && own_target < first_col + cols;
+    if (is_here && lists.first[own_target] == first_row + lane) {
+      own_count = lists.before_last[own_target] + 1;
+    }
+  }
+  unsigned left = __ballot_sync(0xffffffffu, own_count > 0);
+  for (; left != 0; left &= left - 1) {
+    const int from = __ffs(static_cast<int>(left)) - 1;
+    const int row = first_row + from;
+    const int target = __shfl_sync(0xffffffffu, own_target, from);
+    const int count = __shfl_sync(0xffffffffu, own_count, from);
     float sum[kUnit] = {};
-    sum_target(chunk, x, target, row, lists.before_last[target] + 1, column, sum);
+    sum_target(chunk, x, target, row, count, column, sum);
     if (column < chunk.hidden) store(target - first_col, row, column, sum);
   }
 }

@@ -3,8 +3,6 @@
 // that the target's terms are added in f32 before the only rounding.
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include "kernels/hopper/halves.cuh"
 #include "kernels/hopper/visitor.cuh"
 
@@ -13,97 +11,75 @@ namespace flce::cuda::hopper {
 struct HiddenParams {
   const float* row_scale;    // v_i
   const float* target_term;  // t_i
-  const int* target;         // y_i
   const float* alpha;
   const float* smoothing;  // q_i; null: none
   const float* class_sum;
-  const __nv_bfloat16* w;
-  std::int64_t w_row_stride;
 };
 
-// alpha * (v_i * sum + t_i * W[y_i] - q_i * class_sum). A row of few columns and a long sum: what
-// is gathered here is nothing beside it.
+// alpha * (v_i * sum + t_i * C - q_i * class_sum), transposed: a column of the tile is a token, and
+// its column of C is W[y_i]. A tile's sum is long: what is read here is nothing beside it.
 struct HiddenVisitor : VisitorBase<HiddenParams> {
   using VisitorBase::VisitorBase;
+  CUTLASS_DEVICE bool is_producer_load_needed() const { return true; }
+  CUTLASS_DEVICE bool is_C_load_needed() const { return true; }
 
-  template <typename Floats, typename Ints, typename Coordinates>
+  template <typename Source, typename Coordinates>
   struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
-    CUTLASS_DEVICE Callbacks(Floats floats, Ints ints, Coordinates coordinates, const Place& place,
+    CUTLASS_DEVICE Callbacks(const Source& source, Coordinates coordinates, const Place& place,
                              const HiddenParams* params)
-        : scale(floats),
-          term(floats),
-          smoothing(floats),
-          target(ints),
-          coordinates(coordinates),
-          place(place),
-          params(params) {}
+        : source(source), coordinates(coordinates), place(place), params(params) {}
 
-    Floats scale, term, smoothing;
-    Ints target;
+    const Source& source;
     Coordinates coordinates;
     Place place;
     const HiddenParams* params;
+    float alpha = 1.0f;
 
-    CUTLASS_DEVICE void begin() {
-      using namespace cute;
-      clear(scale);
-      clear(term);
-      clear(smoothing);
-      clear(target);
-      auto scales = filter_zeros(scale);
-      auto terms = filter_zeros(term);
-      auto smoothings = filter_zeros(smoothing);
-      auto targets = filter_zeros(target);
-      const float alpha = *params->alpha;
-      for_each_row(scale, coordinates, place, [&](int i, int row) {
-        scales(i) = alpha * params->row_scale[row];
-        terms(i) = alpha * params->target_term[row];
-        targets(i) = params->target[row];
-        if (params->smoothing != nullptr) smoothings(i) = alpha * params->smoothing[row];
-      });
-    }
+    CUTLASS_DEVICE void begin() { alpha = *params->alpha; }
 
     template <typename Acc, int kCount>
     CUTLASS_DEVICE auto visit(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
                               int epi_n) {
       using namespace cute;
+      using Of = cutlass::Array<typename Source::value_type, kCount>;
+      const Of of_target = recast<Of>(source)(epi_v);
+      const auto at = coordinates(_, _, _, epi_m, epi_n);
       cutlass::Array<float, kCount> grad;
-      auto at = coordinates(_, _, _, epi_m, epi_n);
-      auto scales = scale(_, _, _, epi_m, epi_n);
-      auto terms = term(_, _, _, epi_m, epi_n);
-      auto targets = target(_, _, _, epi_m, epi_n);
-      auto smoothings = smoothing(_, _, _, epi_m, epi_n);
-      // A thread's columns come in pairs, and H is even.
       CUTLASS_PRAGMA_UNROLL
-      for (int v = 0; v < kCount; v += 2) {
-        const int i = epi_v * kCount + v;
-        const int col = get<1>(at(i));
+      for (int v = 0; v < kCount; ++v) {
+        // What is made of the last token beyond the matrix is not stored.
+        const int token = place.col + min(get<1>(at(epi_v * kCount + v)), place.cols_left - 1);
+        const float scale = alpha * params->row_scale[token];
+        const float term = alpha * params->target_term[token];
         // Zero by selection: 0 * NaN in a sum or in a weight is not 0.
-        grad[v] = scales(i) != 0.0f ? scales(i) * acc[v] : 0.0f;
-        grad[v + 1] = scales(i) != 0.0f ? scales(i) * acc[v + 1] : 0.0f;
-        if (col >= place.cols_left) continue;
-        if (smoothings(i) != 0.0f) {
-          const float2 sum = *reinterpret_cast<const float2*>(params->class_sum + place.col + col);
-          grad[v] = fmaf(-smoothings(i), sum.x, grad[v]);
-          grad[v + 1] = fmaf(-smoothings(i), sum.y, grad[v + 1]);
-        }
-        if (terms(i) == 0.0f) continue;
-        const unsigned pair = *reinterpret_cast<const unsigned*>(
-            params->w + targets(i) * params->w_row_stride + place.col + col);
-        grad[v] = fmaf(terms(i), __uint_as_float(pair << 16), grad[v]);
-        grad[v + 1] = fmaf(terms(i), __uint_as_float(pair & 0xffff0000u), grad[v + 1]);
+        grad[v] = scale != 0.0f ? scale * acc[v] : 0.0f;
+        if (term != 0.0f) grad[v] = fmaf(term, static_cast<float>(of_target[v]), grad[v]);
       }
+      if (params->smoothing != nullptr) subtract_class_sum(grad, epi_v, epi_m, epi_n);
       return grad;
+    }
+
+    template <int kCount>
+    CUTLASS_DEVICE void subtract_class_sum(cutlass::Array<float, kCount>& grad, int epi_v,
+                                           int epi_m, int epi_n) {
+      using namespace cute;
+      const auto at = coordinates(_, _, _, epi_m, epi_n);
+      CUTLASS_PRAGMA_UNROLL
+      for (int v = 0; v < kCount; ++v) {
+        const auto here = at(epi_v * kCount + v);
+        if (get<0>(here) >= place.rows_left || get<1>(here) >= place.cols_left) continue;
+        const float smoothing = alpha * params->smoothing[place.col + get<1>(here)];
+        if (smoothing == 0.0f) continue;
+        grad[v] = fmaf(-smoothing, params->class_sum[place.row + get<0>(here)], grad[v]);
+      }
     }
   };
 
   template <bool kBySource, typename... Args>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       const fusion::detail::ConsumerStoreArgs<Args...>& args) {
-    auto floats = make_row_registers<float, kBySource>(args);
-    auto ints = make_row_registers<int, kBySource>(args);
-    return Callbacks<decltype(floats), decltype(ints), decltype(args.tCcD)>(floats, ints, args.tCcD,
-                                                                            place_of(args), params);
+    return Callbacks<cute::remove_cvref_t<decltype(args.tCrC)>, decltype(args.tCcD)>(
+        args.tCrC, args.tCcD, place_of(args), params);
   }
 };
 
@@ -122,51 +98,64 @@ struct WeightParams {
 struct WeightVisitor : VisitorBase<WeightParams> {
   using VisitorBase::VisitorBase;
 
-  template <typename Coordinates>
+  template <typename Coordinates, typename Columns>
   struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
-    CUTLASS_DEVICE Callbacks(Coordinates coordinates, const Place& place,
+    CUTLASS_DEVICE Callbacks(Coordinates coordinates, Columns columns, const Place& place,
                              const WeightParams* params)
-        : coordinates(coordinates), place(place), params(params) {}
+        : coordinates(coordinates), columns(columns), place(place), params(params) {}
 
     Coordinates coordinates;
+    Columns columns;
     Place place;
     const WeightParams* params;
     float alpha = 1.0f;
+    std::uint64_t is_target = 0;  // a bit for each of the thread's columns
 
-    CUTLASS_DEVICE void begin() { alpha = *params->alpha; }
+    CUTLASS_DEVICE void begin() {
+      using namespace cute;
+      static_assert(cosize_v<typename Columns::layout_type> <= 64);
+      alpha = *params->alpha;
+      const auto at = filter_zeros(coordinates, columns.stride());
+      is_target = 0;
+      // Not unrolled: all loads at once take more registers than the sums leave.
+#pragma unroll 8
+      for (int i = 0; i < size(at); ++i) {
+        const int col = get<1>(at(i));
+        const int first = params->first_token[place.col + min(col, place.cols_left - 1)];
+        is_target |= std::uint64_t{first >= 0 && col < place.cols_left} << i;
+      }
+    }
 
     template <typename Acc, int kCount>
     CUTLASS_DEVICE auto visit(const cutlass::Array<Acc, kCount>& acc, int epi_v, int epi_m,
                               int epi_n) {
       using namespace cute;
-      const auto at = coordinates(_, _, _, epi_m, epi_n);
+      const auto column = columns(_, _, _, epi_m, epi_n);
       cutlass::Array<float, kCount> grad;
-      cutlass::Array<int, kCount> first;
-      bool any = false;
+      std::uint64_t here = 0;
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; ++v) {
-        const int col = get<1>(at(epi_v * kCount + v));
         grad[v] = alpha * acc[v];
-        first[v] = col < place.cols_left ? __ldg(params->first_token + place.col + col) : -1;
-        any |= first[v] >= 0;
+        here |= std::uint64_t{1} << column(epi_v * kCount + v);
       }
-      if (any) split(grad, first, epi_v, epi_m, epi_n);
+      if ((is_target & here) != 0) split(grad, epi_v, epi_m, epi_n);
       return grad;
     }
 
     template <int kCount>
-    CUTLASS_DEVICE void split(cutlass::Array<float, kCount>& grad,
-                              const cutlass::Array<int, kCount>& first, int epi_v, int epi_m,
+    CUTLASS_DEVICE void split(cutlass::Array<float, kCount>& grad, int epi_v, int epi_m,
                               int epi_n) {
       using namespace cute;
       const auto at = coordinates(_, _, _, epi_m, epi_n);
+      const auto column = columns(_, _, _, epi_m, epi_n);
       CUTLASS_PRAGMA_UNROLL
       for (int v = 0; v < kCount; ++v) {
-        const auto here = at(epi_v * kCount + v);
-        if (first[v] < 0 || get<0>(here) >= place.rows_left) continue;
-        const int row = params->is_by_col ? place.col + get<1>(here) : first[v];
-        params->lower[std::int64_t{row} * params->hidden + place.row + get<0>(here)] =
-            lower_half(grad[v]);
+        const int i = epi_v * kCount + v;
+        const int row = get<0>(at(i));
+        const int col = place.col + get<1>(at(i));
+        if ((is_target >> column(i) & 1) == 0 || row >= place.rows_left) continue;
+        const std::int64_t lower_row = params->is_by_col ? col : params->first_token[col];
+        params->lower[lower_row * params->hidden + place.row + row] = lower_half(grad[v]);
         grad[v] = without_lower_half(grad[v]);
       }
     }
@@ -175,7 +164,9 @@ struct WeightVisitor : VisitorBase<WeightParams> {
   template <bool kBySource, typename... Args>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       const fusion::detail::ConsumerStoreArgs<Args...>& args) {
-    return Callbacks<decltype(args.tCcD)>(args.tCcD, place_of(args), params);
+    const auto columns = number_columns<kBySource>(args);
+    return Callbacks<decltype(args.tCcD), cute::remove_cvref_t<decltype(columns)>>(
+        args.tCcD, columns, place_of(args), params);
   }
 };
 

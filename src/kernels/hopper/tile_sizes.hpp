@@ -9,15 +9,20 @@ struct TileSize {
   int rows, cols;
 };
 inline constexpr TileSize kExponentialsTile{128, 192};
-inline constexpr TileSize kGradHiddenTile{256, 128};
-inline constexpr TileSize kGradHiddenNarrowTile{128, 192};
-inline constexpr TileSize kSumGradHiddenTile{128, 192};
-inline constexpr TileSize kGradWeightTile{128, 192};  // of H x V
+// Of the gradients, which are made transposed: H x N and H x V.
+inline constexpr TileSize kGradientTile{128, 192};
+inline constexpr TileSize kWideGradientTile{128, 256};
 
 // Elements of an output that the busiest of so many multiprocessors makes.
 constexpr long busiest(const TileSize& tile, long rows, long cols, int num_sms) {
   const long tiles = (rows + tile.rows - 1) / tile.rows * ((cols + tile.cols - 1) / tile.cols);
   return (tiles + num_sms - 1) / num_sms * tile.rows * tile.cols;
+}
+
+// grad_hidden is small and its sums are long: what counts is how evenly its tiles fill the card.
+constexpr bool is_wide_better(long hidden, long tokens, int num_sms) {
+  return busiest(kWideGradientTile, hidden, tokens, num_sms) <=
+         busiest(kGradientTile, hidden, tokens, num_sms);
 }
 
 }  // namespace flce::cuda::hopper

@@ -11,18 +11,13 @@ namespace flce::cuda::hopper {
 using ExponentialsShape = Shape<kExponentialsTile.rows, kExponentialsTile.cols, 2, 1,
                                 Schedule::kPingpong, Raster::kAlongCols, 4>;
 
-// grad_weight is made transposed, H x V: tiles of 192 columns divide a vocabulary with less waste
-// than they divide a hidden size.
-using GradWeightShape = Shape<kGradWeightTile.rows, kGradWeightTile.cols, 2, 1, Schedule::kPingpong,
-                              Raster::kAlongRows, 1>;
-using SumGradWeightShape = GradWeightShape;
+// Both gradients are made transposed: tiles of 192 columns divide a vocabulary with less waste than
+// they divide a hidden size.
+using GradientShape =
+    Shape<kGradientTile.rows, kGradientTile.cols, 1, 2, Schedule::kPingpong, Raster::kAlongRows, 1>;
 
-// grad_hidden is small and its sums are long: what counts is how evenly its tiles fill the card.
-using GradHiddenShape = Shape<kGradHiddenTile.rows, kGradHiddenTile.cols, 1, 2,
-                              Schedule::kCooperative, Raster::kAlongRows, 2>;
-using GradHiddenNarrowShape = Shape<kGradHiddenNarrowTile.rows, kGradHiddenNarrowTile.cols, 2, 1,
-                                    Schedule::kPingpong, Raster::kAlongRows, 2>;
-using SumGradHiddenShape = Shape<kSumGradHiddenTile.rows, kSumGradHiddenTile.cols, 2, 1,
-                                 Schedule::kPingpong, Raster::kAlongRows, 2>;
+// Of grad_hidden, where it is better (is_wide_better).
+using WideGradientShape = Shape<kWideGradientTile.rows, kWideGradientTile.cols, 1, 2,
+                                Schedule::kCooperative, Raster::kAlongRows, 2>;
 
 }  // namespace flce::cuda::hopper

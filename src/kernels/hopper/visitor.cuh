@@ -47,21 +47,34 @@ struct VisitorBase {
   const Params* params = nullptr;
 };
 
-// One register of T for each row of the tile that a thread holds, in the places of a partition of
-// the tile: (CPY, CPY_M, CPY_N, EPI_M, EPI_N) with stride 0 along columns.
-template <typename T, bool kBySource, typename Args>
-CUTLASS_DEVICE auto make_row_registers(const Args& args) {
+// A thread's part of a vector with a T for each row, or for each column, of the matrix, in the
+// places of a partition of the tile: (CPY, CPY_M, CPY_N, EPI_M, EPI_N) with stride 0 across.
+template <typename T, bool kBySource, typename Args, typename RowStride, typename ColStride>
+CUTLASS_DEVICE auto part_of_vector(const Args& args, RowStride by_row, ColStride by_col) {
   using namespace cute;
   const auto rows = get<0>(args.problem_shape_mnkl);
   const auto cols = get<1>(args.problem_shape_mnkl);
   const auto batch = get<3>(args.problem_shape_mnkl);
-  const Tensor column = make_tensor(
+  const Tensor vector = make_tensor(
       make_gmem_ptr(static_cast<const T*>(nullptr)),
-      make_layout(make_layout(rows), make_layout(cols, _0{}), make_layout(batch, _0{})));
-  const Tensor mine = fusion::detail::sm90_partition_for_epilogue<kBySource>(
-      column, args.tile_shape_mnk, args.tile_coord_mnkl, args.epi_tile, args.tiled_copy,
-      args.thread_idx);
-  return make_tensor_like<T>(mine);
+      make_layout(make_layout(rows, by_row), make_layout(cols, by_col), make_layout(batch, _0{})));
+  return fusion::detail::sm90_partition_for_epilogue<kBySource>(vector, args.tile_shape_mnk,
+                                                                args.tile_coord_mnkl, args.epi_tile,
+                                                                args.tiled_copy, args.thread_idx);
+}
+
+// One register of T for each row of the tile that a thread holds.
+template <typename T, bool kBySource, typename Args>
+CUTLASS_DEVICE auto make_row_registers(const Args& args) {
+  return cute::make_tensor_like<T>(part_of_vector<T, kBySource>(args, cute::_1{}, cute::_0{}));
+}
+
+// In the place of each element the number of its column among those that a thread holds.
+template <bool kBySource, typename Args>
+CUTLASS_DEVICE auto number_columns(const Args& args) {
+  using namespace cute;
+  const auto part = part_of_vector<int, kBySource>(args, _0{}, _1{});
+  return make_tensor(counting_iterator<int>{}, make_layout_like(part.layout()));
 }
 
 // The place of a thread's fragments: first row and column, and how far they are from the end.
