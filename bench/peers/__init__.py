@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of peers. `children` and `command_line` are the parent's, `child` is the child's."""
+"""The benchmark of peers: `children` and `command_line` are the parent's, `child` the child's."""

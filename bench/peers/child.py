@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+import results
 import torch
 
-import results
 from peers import features, measure, systems
 from peers.problem import Shape
 
@@ -48,12 +49,13 @@ def check(job: dict[str, Any]) -> dict[str, Any]:
     """Whether it is there, and of which version."""
     found = {"device": device_name(job["device"]), "torch": torch.__version__, "version": ""}
     kind = systems.known(job["adapters"])[job["system"]]
-    if job["device"] not in kind.devices:
-        return {**found, "missing": f"does not run on {job['device']}", "get": ""}
     try:
-        return {**found, "version": loaded(job).version()}
+        found["version"] = loaded(job).version()
     except Exception as error:  # a broken package is as missing as none
         return {**found, "missing": in_words(error), "get": kind.get}
+    if job["device"] not in kind.devices:
+        return {**found, "missing": f"does not run on {job['device']}", "get": ""}
+    return found
 
 
 def measured(job: dict[str, Any]) -> Any:
@@ -67,11 +69,23 @@ def measured(job: dict[str, Any]) -> Any:
         yield {"data": data, **row}
 
 
+def is_well(device: str) -> bool:
+    """After a fault on a card every later call of the process fails, whosever it is."""
+    try:
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except Exception:
+        return False
+    return True
+
+
 def tried(job: dict[str, Any]) -> Any:
     case = features.Case(loaded(job), job["dtype"], job["device"])
     for name in job["features"]:
         supported, answer = features.tried(case, name)
         yield {"feature": name, "supported": supported, "answer": answer}
+        if not is_well(job["device"]):
+            os._exit(0)  # a broken card makes a clean end crash; a new process tries the rest
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ that a system does ends the run.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -45,10 +46,8 @@ def whole_lines(path: Path) -> list[dict[str, Any]]:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """The process and its compilers: all of the session that it leads."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

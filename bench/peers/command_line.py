@@ -72,11 +72,15 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     try:
         asked.shapes = [f"{s.tokens}x{s.hidden}x{s.vocab}"
                         for s in map(Shape.of, asked.shapes.split(","))]  # fmt: skip
-        asked.sources = dict(text.split("=", 1) for text in asked.peer)
     except ValueError as error:
         parser.error(f"{error}")
+    asked.sources = {}
+    for text in asked.peer:
+        name, _, path = text.partition("=")
+        if not path or not Path(path).exists():
+            parser.error(f"--peer {text}: give NAME=PATH, of a folder or file that is there")
+        asked.sources[name] = str(Path(path).resolve())
     asked.adapter = [str(Path(path).resolve()) for path in asked.adapter]
-    asked.sources = {name: str(Path(path).resolve()) for name, path in asked.sources.items()}
     asked.data = asked.data.split(",")
     if unknown := set(asked.data) - set(SIZES):
         parser.error(f"--data {','.join(sorted(unknown))}: known are {', '.join(SIZES)}")
@@ -119,7 +123,8 @@ def show(found: list[Found]) -> None:
     for f in found:
         if f.missing:
             how = f"; to get it: {f.facts['get']}" if f.facts.get("get") else ""
-            print(f"missing  {f.name:40s} {f.missing}{how}")
+            version = f" ({f.facts['version']})" if f.facts["version"] else ""
+            print(f"missing  {f.name:40s} {f.missing}{version}{how}")
         else:
             print(f"there    {f.name:40s} {f.facts['version']}")
     sys.stdout.flush()
@@ -177,9 +182,9 @@ def measure(asked: argparse.Namespace, file: rows.File, found: list[Found], star
             lines.setdefault(kind, {"data": kind, "refused": answer.fault or "no answer"})
         file.store({**f.row(shape=shape, dtype=asked.dtype), **lines[kind]} for kind in data)
         for kind in data:
-            line = lines[kind]
-            print("   ", kind, line.get("refused") or " ".join(
-                f"{name} {value}" for name, value in line.items() if name != "data"), flush=True)  # fmt: skip
+            found_there = [f"{n} {v}" for n, v in lines[kind].items() if n != "data" and v != ""]
+            said = lines[kind].get("refused") or " ".join(found_there)
+            print("   ", kind, said, flush=True)
     return left_out
 
 
@@ -199,7 +204,7 @@ def attempt(asked: argparse.Namespace, file: rows.File, found: list[Found], star
                 break
             answer = children.run(job(asked, "features", f.name, features=todo), asked.limit)
             lines = answer.lines
-            if len(lines) < len(todo):
+            if len(lines) < len(todo) and (answer.fault or not lines):
                 lines = [*lines, {"feature": todo[len(lines)], "supported": "no",
                                   "answer": answer.fault or "no answer"}]  # fmt: skip
             file.store({**base, **line} for line in lines)

@@ -230,6 +230,7 @@ FEATURES: dict[str, Probe] = {
 
 def tried(case: Case, name: str) -> tuple[str, str]:
     """yes or no, and the answer where it is no."""
+    torch.compiler.reset()  # else a compiled system gives up compiling after a few options
     try:
         FEATURES[name](case)
     except Exception as error:  # whatever it is, it is the system's answer

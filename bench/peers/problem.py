@@ -63,7 +63,8 @@ def make(shape: Shape, dtype: str, device: str, data: str = "random") -> Problem
     generator = torch.Generator(device).manual_seed(3)
     return Problem(
         _normal(shape.tokens, shape.hidden, 1.0, like, 1).requires_grad_(),
-        _normal(shape.vocab, shape.hidden, SIZES[data] * shape.hidden**-0.5, like, 2)
-        .requires_grad_(),
+        _normal(
+            shape.vocab, shape.hidden, SIZES[data] * shape.hidden**-0.5, like, 2
+        ).requires_grad_(),
         torch.randint(shape.vocab, (shape.tokens,), generator=generator, device=device),
     )

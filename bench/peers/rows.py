@@ -24,7 +24,8 @@ COLUMNS = (
 )  # fmt: skip
 FEATURE_KEY = ("device", "torch", "system", "system_version", "dtype", "feature")
 FEATURE_COLUMNS = (
-    "device", "date", "system", "system_version", "torch", "dtype", "feature", "supported", "answer",
+    "device", "date", "system", "system_version", "torch", "dtype", "feature", "supported",
+    "answer",
 )  # fmt: skip
 
 

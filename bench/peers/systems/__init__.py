@@ -24,8 +24,9 @@ def _of_file(path: Path) -> list[type[Peer]]:
         raise ImportError(f"{path}: no Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return [kind for _, kind in inspect.getmembers(module, inspect.isclass)
-            if issubclass(kind, Peer) and kind.__module__ == spec.name and "name" in vars(kind)]  # fmt: skip
+    kinds = [kind for _, kind in inspect.getmembers(module, inspect.isclass)]
+    own = [kind for kind in kinds if issubclass(kind, Peer) and kind.__module__ == spec.name]
+    return [kind for kind in own if "name" in vars(kind)]
 
 
 def known(adapters: Iterable[str | Path] = ()) -> dict[str, type[Peer]]:

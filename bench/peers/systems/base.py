@@ -8,6 +8,7 @@ the system under our name for it, so that the system itself, not this file, says
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ class Peer:
 
     def version(self) -> str:
         if self.source is not None:
-            return f"source {self.source.name}"
+            return f"source {self.source.name} ({digest(self.source)})"
         name = self.distribution or "torch"
         return f"{name} {importlib.metadata.version(name)}"
 
@@ -72,6 +73,15 @@ class Peer:
                     sys.path.insert(0, str(folder))
 
 
+def digest(source: Path) -> str:
+    """Of the Python files: results of other sources are other rows."""
+    files = sorted(source.rglob("*.py")) if source.is_dir() else [source]
+    found = hashlib.sha256()
+    for path in files:
+        found.update(str(path.relative_to(source)).encode() + path.read_bytes())
+    return found.hexdigest()[:8]
+
+
 def published_chunk(hidden: Tensor, weight: Tensor) -> int:
     """The rule of Liger and of torch: the logits of a chunk take as much as the hidden states."""
     tokens = len(hidden)
@@ -84,5 +94,3 @@ def scalar_reduction(losses: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" else losses.sum()
-
-

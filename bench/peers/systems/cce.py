@@ -42,6 +42,4 @@ class CceExact(Cce):
     implementation = "cce_exact"
 
 
-
-
 ALL = (Cce, CceExact)

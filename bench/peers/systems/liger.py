@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ class Triton(Peer):
 
     def load(self) -> None:
         self.add_source()
+        os.environ.pop("LIGER_KERNEL_IMPL", None)  # would put another implementation in its place
         from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
         self.function = liger_fused_linear_cross_entropy
@@ -52,9 +54,9 @@ class CuteDsl(Peer):
 
     def load(self) -> None:
         self.add_source()
-        from liger_kernel.ops.cutedsl.ops import liger_fused_linear_cross_entropy_sm90
+        from liger_kernel.ops.cutedsl.ops import fused_linear_cross_entropy_sm90
 
-        self.function = liger_fused_linear_cross_entropy_sm90
+        self.function = fused_linear_cross_entropy_sm90.liger_fused_linear_cross_entropy_sm90
 
     def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
         return Result(self.function(hidden, weight, target, **self.translated(options)))

@@ -17,9 +17,11 @@ ANY_DEVICE = ("cpu", "cuda")
 CROSS_ENTROPY = {"class_weight": "weight"}
 
 
-def float32_loss(hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Tensor:
-    bias = options.pop("bias", None)
-    return F.cross_entropy(F.linear(hidden, weight, bias).float(), target, **options)
+def float32_loss(
+    hidden: Tensor, head: Tensor, target: Tensor, *, bias: Tensor | None = None, **options: Any
+) -> Tensor:
+    """`weight` among the options is F.cross_entropy's: that of the classes."""
+    return F.cross_entropy(F.linear(hidden, head, bias).float(), target, **options)
 
 
 class Eager(Peer):
@@ -53,6 +55,9 @@ class ChunkLoop(Eager):
 
     def chunk(self, hidden: Tensor, weight: Tensor) -> int:
         return min(len(hidden), 1024 if hidden.is_cuda else 512)
+
+    def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
+        raise NotImplementedError("the backward pass is inside the loop: no loss comes before it")
 
     def step(
         self, hidden: Tensor, weight: Tensor, target: Tensor, upstream: Tensor | None = None,

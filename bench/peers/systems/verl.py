@@ -26,6 +26,7 @@ class Verl(Peer):
                 package = types.ModuleType(name)
                 package.__path__ = [str(self.source.joinpath(*name.split(".")))]
                 sys.modules[name] = package
+        from verl.utils.kernel import kernels  # noqa: F401  (the function imports it when called)
         from verl.utils.kernel.linear_cross_entropy import linear_cross_entropy
 
         self.function = linear_cross_entropy
@@ -35,11 +36,14 @@ class Verl(Peer):
 
     def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
         reduction = options.pop("reduction", "mean")
+        temperature, group = options.pop("temperature", 1.0), None
         if options.pop("vocab_parallel", False):
             from torch import distributed
 
-            options["dist_process_group"] = distributed.group.WORLD
-        logprob, entropy = self.function(hidden, weight, target, **options)
+            group = distributed.group.WORLD
+        # An autograd function's apply: what it takes, it takes by place.
+        by_place = (hidden, weight, target, temperature, "none", group)
+        logprob, entropy = self.function(*by_place, **options)
         return Result(scalar_reduction(-logprob, reduction), None, logprob, entropy)
 
 
