@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables from bench/results, in docs/measured.md between markers: the CPU's and the cards'.
+"""Tables from bench/results, between markers: the CPU's and the cards' in docs/measured.md, those
+of other systems beside ours in docs/peers.md, with their plot in bench/results.
 
-usage: report.py [--root DIR]             writes the tables into docs/measured.md
+usage: report.py [--root DIR]             writes the tables into the pages
        report.py [--root DIR] --check     exit code 1 if they are not up to date
        report.py --print FILE.csv         one file's tables on standard output
+       report.py --print-peers DIR        those of peers.csv and features.csv in a folder
 
 A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
-report_cuda.py makes) and ends with '<!-- end generated -->'.
+report_cuda.py makes, 'peers ...' for those of report_peers.py) and ends with
+'<!-- end generated -->'.
 """
 import argparse
 import glob
@@ -19,6 +22,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report_cuda  # noqa: E402
+import report_peers  # noqa: E402
 import results  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -210,12 +214,35 @@ def marked(word):
 
 
 def update(root, check):
-    path = os.path.join(root, "docs", "measured.md")
+    measured = (("cpu", generated), ("cuda", report_cuda.generated))
+    return (update_page(root, "measured.md", measured, check) or
+            update_page(root, "peers.md", (("peers", report_peers.generated),), check) or
+            update_plots(report_peers.plots(root), check))
+
+
+def update_plots(plots, check):
+    """None, or which one is not that of its rows."""
+    for path, text in plots.items():
+        old = ""
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                old = file.read()
+        if check and old != text:
+            return f"{path}: the plot is not that of peers.csv; run bench/report.py"
+        if old != text:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    return None
+
+
+def update_page(root, page, parts, check):
+    """None, or what is wrong."""
+    path = os.path.join(root, "docs", page)
     with open(path, encoding="utf-8") as file:
         text = file.read()
     new = text
-    for word, body in (("cpu", generated(root)), ("cuda", report_cuda.generated(root))):
-        part = f"\n{body}\n\n"
+    for word, make in parts:
+        part = f"\n{make(root)}\n\n"
         new, count = marked(word).subn(lambda match, part=part: match[1] + part + match[2], new)
         if count != 1:
             return f"{path}: {count} parts marked '<!-- generated: {word} ... -->', 1 expected"
@@ -234,7 +261,10 @@ def main():
     parser.add_argument("--root", default=os.path.dirname(here))
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--print", metavar="FILE", dest="file")
+    parser.add_argument("--print-peers", metavar="DIR", dest="peers")
     args = parser.parse_args()
+    if args.peers:
+        sys.exit(print(report_peers.folder_section(args.peers) or f"{args.peers}: no rows"))
     if args.file:
         rows = results.load(args.file)
         sys.exit(print(machine_section(rows)) if rows else f"{args.file}: no rows")

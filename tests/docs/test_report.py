@@ -38,9 +38,21 @@ class Report(unittest.TestCase):
         self.page = os.path.join(self.root, "docs", "measured.md")
         self.csv = os.path.join(self.root, "bench", "results", "cpu", "some-cpu.csv")
         self.write(PAGE)
+        with open(os.path.join(self.root, "docs", "peers.md"), "w", encoding="utf-8") as file:
+            file.write("<!-- generated: peers, by hand -->\n<!-- end generated -->\n")
+        report.update(self.root, check=False)
+        self.write(PAGE)
 
     def tearDown(self):
         self.folder.cleanup()
+
+    def test_writes_plots_and_check_sees_one_that_is_stale(self):
+        path = os.path.join(self.root, "bench", "results", "cpu", "x.svg")
+        self.assertIn("x.svg: the plot", report.update_plots({path: "<svg/>"}, check=True))
+        self.assertFalse(os.path.exists(path))
+        self.assertIsNone(report.update_plots({path: "<svg/>"}, check=False))
+        self.assertIsNone(report.update_plots({path: "<svg/>"}, check=True))
+        self.assertIn("x.svg: the plot", report.update_plots({path: "<svg>2</svg>"}, check=True))
 
     def write(self, text):
         with open(self.page, "w", encoding="utf-8") as file:

@@ -163,6 +163,8 @@ class ReportCuda(unittest.TestCase):
                         for word in ("cpu", "cuda"))
         with open(page, "w", encoding="utf-8") as file:
             file.write(parts)
+        with open(os.path.join(self.root.name, "docs", "peers.md"), "w", encoding="utf-8") as file:
+            file.write("<!-- generated: peers -->\n<!-- end generated -->\n")
         self.write("headline", [row("fused")])
         self.assertIsNone(report.update(self.root.name, check=False))
         self.assertIsNone(report.update(self.root.name, check=True))
