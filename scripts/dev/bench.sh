@@ -3,12 +3,17 @@
 
 bench_usage='bench: usage: ./dev bench cpu [--quick] [--torch] [--no-kernels]
                   ./dev bench cpu --bundle DIR
-                  ./dev bench cuda [--quick] [--out DIR] [--flce PATH]'
+                  ./dev bench cuda [--quick] [--out DIR] [--flce PATH]
+                  ./dev bench peers [run|features|list] [--help]'
 
 bench() {
   local quick='' torch='' kernels=1 bundle=''
   if [[ ${1:-} == cuda ]]; then
     bench_cuda "${@:2}"
+    return
+  fi
+  if [[ ${1:-} == peers ]]; then
+    bench_peers "${@:2}"
     return
   fi
   [[ ${1:-} == cpu ]] || die "$bench_usage"
