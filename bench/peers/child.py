@@ -17,7 +17,7 @@ from typing import Any
 import results
 import torch
 
-from peers import features, measure, systems
+from peers import features, measure, systems, words
 from peers.problem import Shape
 
 
@@ -34,13 +34,6 @@ def loaded(job: dict[str, Any]) -> systems.Peer:
     return peer
 
 
-def in_words(error: BaseException) -> str:
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return "out of memory"
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
-
-
 def device_name(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else results.cpu_model()
 
@@ -52,7 +45,7 @@ def check(job: dict[str, Any]) -> dict[str, Any]:
     try:
         found["version"] = loaded(job).version()
     except Exception as error:  # a broken package is as missing as none
-        return {**found, "missing": in_words(error), "get": kind.get}
+        return {**found, "missing": words.of_error(error), "get": kind.get}
     if job["device"] not in kind.devices:
         return {**found, "missing": f"does not run on {job['device']}", "get": ""}
     return found
@@ -65,7 +58,7 @@ def measured(job: dict[str, Any]) -> Any:
         try:
             row = measure.measured(peer, shape, job["dtype"], job["device"], data, settings)
         except Exception as error:
-            row = {"refused": in_words(error)}
+            row = {"refused": words.of_error(error)}
         yield {"data": data, **row}
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from peers import oracle
+from peers import oracle, words
 from peers.problem import DTYPES, Problem, Shape
 from peers.systems import Peer, Result
 
@@ -161,7 +161,7 @@ def frozen(name: str) -> Probe:
 
 def second_backward(case: Case) -> None:
     p = case.problem()
-    loss = case.peer.loss(*p).loss
+    loss = case.peer.loss(*p, **case.peer.graph_options).loss
     loss.backward(retain_graph=True)
     p.clear()
     loss.backward()
@@ -170,8 +170,9 @@ def second_backward(case: Case) -> None:
 
 def fullgraph(case: Case) -> None:
     p = case.problem()
-    loss = torch.compile(lambda *t: case.peer.loss(*t).loss, fullgraph=True)(*p)
-    loss.backward()
+    options = case.peer.graph_options
+    compiled = torch.compile(lambda *t: case.peer.loss(*t, **options).loss, fullgraph=True)
+    compiled(*p).backward()
     gradients(p, oracle.expected(*p))
 
 
@@ -234,6 +235,5 @@ def tried(case: Case, name: str) -> tuple[str, str]:
     try:
         FEATURES[name](case)
     except Exception as error:  # whatever it is, it is the system's answer
-        text = str(error).strip().splitlines()
-        return "no", f"{type(error).__name__}: {text[0] if text else ''}"
+        return "no", words.of_error(error)
     return "yes", ""

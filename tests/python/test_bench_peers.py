@@ -151,6 +151,15 @@ def test_unknown_options_are_refused_in_the_systems_words() -> None:
     assert supported == "no" and "unexpected keyword argument 'softcap'" in answer
 
 
+def test_an_error_without_words_gives_its_line() -> None:
+    class Asserts(systems.Peer):
+        def loss(self, hidden: Any, weight: Any, target: Any, **_: Any) -> systems.Result:
+            raise AssertionError
+
+    found = features.tried(features.Case(Asserts(), "f32", "cpu"), "loss and gradients")
+    assert found == ("no", "AssertionError: raise AssertionError")
+
+
 def test_a_missing_one_is_listed(
     adapter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,8 @@ class Peer:
     distribution: ClassVar[str] = ""  # whose version is the system's
     devices: ClassVar[tuple[str, ...]] = ("cuda",)
     keywords: ClassVar[dict[str, str]] = {}  # our word for an option -> the system's
+    # What the system itself must be told before a second backward pass, or for torch.compile.
+    graph_options: ClassVar[dict[str, Any]] = {}
     source: Path | None = None  # of --peer name=PATH
 
     def load(self) -> None:

@@ -15,6 +15,7 @@ from .base import Peer, Result, published_chunk
 
 ANY_DEVICE = ("cpu", "cuda")
 CROSS_ENTROPY = {"class_weight": "weight"}
+RETAIN = {"allow_retain_graph": True}
 
 
 def float32_loss(
@@ -101,6 +102,7 @@ class Own(Peer):
 class OwnChunked(Own):
     name = "torch-linear_cross_entropy-chunked"
     note = "torch.nn.functional.linear_cross_entropy with options, in chunks of its own choice"
+    graph_options = RETAIN
     rows: int | None = None
 
     def load(self) -> None:
@@ -109,12 +111,14 @@ class OwnChunked(Own):
             raise ImportError(f"torch {torch.__version__} has no LinearCrossEntropyOptions")
         chosen = {"batch_chunk_size": self.rows, "chunking_method": None} if self.rows else {}
         self.options = torch.nn.LinearCrossEntropyOptions(**chosen)
+        self.retaining = torch.nn.LinearCrossEntropyOptions(**chosen, allow_retain_graph=True)
 
     def chunk(self, hidden: Tensor, weight: Tensor) -> int:
         return min(len(hidden), self.rows or published_chunk(hidden, weight))
 
     def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
-        return super().loss(hidden, weight, target, options=self.options, **options)
+        chosen = self.retaining if options.pop("allow_retain_graph", False) else self.options
+        return super().loss(hidden, weight, target, options=chosen, **options)
 
 
 class OwnChunked4096(OwnChunked):
@@ -130,6 +134,7 @@ class OwnFile(Peer):
     get = "--peer torch-linear_cross_entropy-file=linear_cross_entropy.py of a newer torch"
     note = "torch's chunked operation as its one file (torch/nn/modules), over an older torch"
     devices = ANY_DEVICE
+    graph_options = RETAIN
 
     def load(self) -> None:
         if self.source is None:
@@ -140,24 +145,30 @@ class OwnFile(Peer):
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
-        self.operator = module._linear_cross_entropy_batch_chunked
+        name = "_linear_cross_entropy_batch_chunked"
+        self.operator = getattr(module, name)
+        self.per_token = getattr(module, f"{name}_no_reduction", None)
 
     def chunk(self, hidden: Tensor, weight: Tensor) -> int:
         return published_chunk(hidden, weight)
 
     def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
-        return Result(self.call(hidden, weight, target, **options)[0])
+        return Result(self.call(hidden, weight, target, **options))
 
     def call(
         self, hidden: Tensor, weight: Tensor, target: Tensor, *, bias: Tensor | None = None,
         class_weight: Tensor | None = None, reduction: str = "mean", ignore_index: int = -100,
-        label_smoothing: float = 0.0,
-    ) -> Any:  # fmt: skip
+        label_smoothing: float = 0.0, allow_retain_graph: bool = False,
+    ) -> Tensor:  # fmt: skip
         rows = self.chunk(hidden, weight)
         kind = torch.float32 if hidden.dtype.itemsize == 2 else hidden.dtype
+        if reduction == "none" and self.per_token is not None:
+            return self.per_token(hidden, weight, target, bias, class_weight, ignore_index, rows,
+                                  "compact", kind)  # fmt: skip
         grads = [t is not None and t.requires_grad for t in (hidden, weight, bias)]
         return self.operator(hidden, weight, target, bias, class_weight, reduction, ignore_index,
-                             label_smoothing, rows, "compact", kind, False, *grads)  # fmt: skip
+                             label_smoothing, rows, "compact", kind, allow_retain_graph,
+                             *grads)[0]  # fmt: skip
 
 
 ALL = (Eager, Compiled, ChunkLoop, Own, OwnChunked, OwnChunked4096, OwnFile)
