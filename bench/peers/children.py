@@ -22,6 +22,7 @@ class Answer(NamedTuple):
     lines: list[dict[str, Any]]
     fault: str  # empty where the process ended well
     log: str  # the end of what it printed
+    is_late: bool = False  # it was ended for its time
 
 
 def without_paths(text: str, *folders: str) -> str:
@@ -70,11 +71,11 @@ def run(job: dict[str, Any], limit: float) -> Answer:
                 [sys.executable, str(FOLDER), "child"], stdin=subprocess.PIPE, stdout=out,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-            fault = ""
+            fault, is_late = "", False
             try:
                 process.communicate(json.dumps({**job, "answer": str(answer)}).encode(), limit)
             except subprocess.TimeoutExpired:
-                fault = f"not done after {limit:.0f} s"
+                fault, is_late = f"not done after {limit:.0f} s", True
             finally:
                 end(process)
         text = log.read_text(encoding="utf-8", errors="replace")[-4000:]
@@ -82,4 +83,4 @@ def run(job: dict[str, Any], limit: float) -> Answer:
         fault = without_paths(fault or fault_of(process.returncode, text), *folders)
         lines = [{key: without_paths(value, *folders) if isinstance(value, str) else value
                   for key, value in line.items()} for line in whole_lines(answer)]  # fmt: skip
-        return Answer(lines, fault, text)
+        return Answer(lines, fault, text, is_late)

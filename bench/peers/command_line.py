@@ -189,7 +189,8 @@ def measure(asked: argparse.Namespace, file: rows.File, found: list[Found], star
 
 
 def attempt(asked: argparse.Namespace, file: rows.File, found: list[Found], start: float) -> int:
-    """A process tries a system's features in turn; after a crash a new one tries the rest."""
+    """A process tries a system's features in turn; after a crash a new one tries the rest. One that
+    was late tried many: the feature that was next begins the next process, with all of its time."""
     left_out = 0
     for f in found:
         if f.missing:
@@ -204,7 +205,8 @@ def attempt(asked: argparse.Namespace, file: rows.File, found: list[Found], star
                 break
             answer = children.run(job(asked, "features", f.name, features=todo), asked.limit)
             lines = answer.lines
-            if len(lines) < len(todo) and (answer.fault or not lines):
+            ended_by_itself = answer.fault and not answer.is_late
+            if len(lines) < len(todo) and (ended_by_itself or not lines):
                 lines = [*lines, {"feature": todo[len(lines)], "supported": "no",
                                   "answer": answer.fault or "no answer"}]  # fmt: skip
             file.store({**base, **line} for line in lines)

@@ -184,7 +184,7 @@ def test_a_crash_and_a_late_one_become_words(adapter: str) -> None:
     crash = children.run(job("measure", "crashes", adapter, data=["random"]), 120)
     assert crash.lines == [] and crash.fault == "ended by SIGSEGV"
     late = children.run(job("check", "absent", adapter), 0.2)
-    assert late.fault.startswith("not done after")
+    assert late.fault.startswith("not done after") and late.is_late and not crash.is_late
     (line,) = child.measured(job("measure", "exhausts", adapter, data=["random"]))
     assert line == {"data": "random", "refused": "out of memory"}
 
@@ -242,6 +242,24 @@ def test_features_go_on_after_a_crash(tmp_path: Path, monkeypatch: pytest.Monkey
     assert set(found) == set(features.FEATURES)
     assert found["bias"]["supported"] == "no" and found["bias"]["answer"] == "ended by SIGSEGV"
     assert found["vocab-parallel"]["supported"] == "yes"
+
+
+def test_a_feature_is_late_only_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_each(job: dict[str, Any], limit: float) -> children.Answer:
+        if job["task"] == "check":
+            return Fake()(job, limit)
+        name = job["features"][0]
+        lines = [{"feature": name, "supported": "yes", "answer": ""}] if name != "bias" else []
+        return children.Answer(lines, "not done after 1 s", "", True)
+
+    monkeypatch.setattr(children, "run", one_each)
+    call = ["features", "--device", "cpu", "--out", str(tmp_path), "--systems", "flce-fused"]
+    assert command_line.main(call) == 0
+    found = rows.features(tmp_path / "features.csv").rows.values()
+    assert {r["feature"]: r["answer"] for r in found if r["supported"] == "no"} == {
+        "bias": "not done after 1 s"
+    }
+    assert len(found) == len(features.FEATURES)
 
 
 def test_no_half_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
