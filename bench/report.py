@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables from bench/results, in docs/measured.md between markers: the CPU's and the cards'.
+"""Tables from bench/results, between markers in the pages that PAGES names: docs/measured.md (the
+CPU's and the cards') and docs/decide.md.
 
-usage: report.py [--root DIR]             writes the tables into docs/measured.md
+usage: report.py [--root DIR]             writes the tables into the pages
        report.py [--root DIR] --check     exit code 1 if they are not up to date
        report.py --print FILE.csv         one file's tables on standard output
 
 A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
-report_cuda.py makes) and ends with '<!-- end generated -->'.
+report_cuda.py makes; report_decide.py names its own) and ends with
+'<!-- end generated -->'.
 """
 import argparse
 import glob
@@ -19,6 +21,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report_cuda  # noqa: E402
+import report_decide  # noqa: E402
 import results  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -209,13 +212,25 @@ def marked(word):
     return re.compile(rf"(<!-- generated: {word}[^\n]*-->\n).*?(<!-- end generated -->)", re.S)
 
 
+PAGES = (
+    ("docs/measured.md", (("cpu", generated), ("cuda", report_cuda.generated))),
+    ("docs/decide.md", report_decide.PARTS),
+)
+
+
 def update(root, check):
-    path = os.path.join(root, "docs", "measured.md")
+    """None, or what is wrong."""
+    faults = [update_page(root, page, parts, check) for page, parts in PAGES]
+    return "\n".join(filter(None, faults)) or None
+
+
+def update_page(root, page, parts, check):
+    path = os.path.join(root, page)
     with open(path, encoding="utf-8") as file:
         text = file.read()
     new = text
-    for word, body in (("cpu", generated(root)), ("cuda", report_cuda.generated(root))):
-        part = f"\n{body}\n\n"
+    for word, make in parts:
+        part = f"\n{make(root)}\n\n"
         new, count = marked(word).subn(lambda match, part=part: match[1] + part + match[2], new)
         if count != 1:
             return f"{path}: {count} parts marked '<!-- generated: {word} ... -->', 1 expected"

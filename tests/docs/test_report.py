@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")
 sys.path.insert(0, BENCH)
 import report  # noqa: E402
+import report_pages  # noqa: E402
 import results  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
@@ -37,6 +38,8 @@ class Report(unittest.TestCase):
         os.makedirs(os.path.join(self.root, "bench", "results", "cpu"))
         self.page = os.path.join(self.root, "docs", "measured.md")
         self.csv = os.path.join(self.root, "bench", "results", "cpu", "some-cpu.csv")
+        report_pages.write(self.root)
+        self.assertIsNone(report.update(self.root, check=False))
         self.write(PAGE)
 
     def tearDown(self):
@@ -74,6 +77,14 @@ class Report(unittest.TestCase):
     def test_a_page_without_markers_is_a_fault(self):
         self.write("# Page\n")
         self.assertIn("0 parts", report.update(self.root, check=False))
+
+    def test_each_page_is_checked_and_each_fault_is_told(self):
+        for page, parts in report.PAGES:
+            with open(os.path.join(self.root, page), "w", encoding="utf-8") as file:
+                file.write("# Page\n")
+        text = report.update(self.root, check=True)
+        for page, parts in report.PAGES:
+            self.assertIn(f"{page}: 0 parts marked '<!-- generated: {parts[0][0]} ... -->'", text)
 
     def test_a_rerun_replaces_rows_of_its_key(self):
         results.store(self.csv, [row(), row(dtype="bf16")])
