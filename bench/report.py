@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tables from bench/results, between markers in the pages that PAGES names: docs/measured.md (the
-CPU's and the cards') and docs/decide.md.
+CPU's and the cards'), docs/decide.md, README.md and README.ko.md.
 
 usage: report.py [--root DIR]             writes the tables into the pages
        report.py [--root DIR] --check     exit code 1 if they are not up to date
        report.py --print FILE.csv         one file's tables on standard output
 
 A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
-report_cuda.py makes; report_decide.py names its own) and ends with
+report_cuda.py makes; report_decide.py and report_readme.py name theirs) and ends with
 '<!-- end generated -->'.
 """
 import argparse
@@ -22,6 +22,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report_cuda  # noqa: E402
 import report_decide  # noqa: E402
+import report_readme  # noqa: E402
 import results  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -215,6 +216,8 @@ def marked(word):
 PAGES = (
     ("docs/measured.md", (("cpu", generated), ("cuda", report_cuda.generated))),
     ("docs/decide.md", report_decide.PARTS),
+    ("README.md", report_readme.parts("en")),
+    ("README.ko.md", report_readme.parts("ko")),
 )
 
 

@@ -17,7 +17,7 @@ import tempfile
 
 FENCE = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ALL = ("plan", "bench", "verify", "info")
-PAGES = {"docs/decide.md": ALL, "README.md": ("plan", "verify")}
+PAGES = {"docs/decide.md": ALL, "README.md": ("plan", "verify"), "README.ko.md": ("plan", "verify")}
 NO_CARD = "device 'cuda': "
 LONGEST = 120  # seconds
 
