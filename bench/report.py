@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tables from bench/results, between markers in the pages that PAGES names: docs/measured.md (the
-CPU's and the cards'), docs/decide.md, README.md and README.ko.md.
+CPU's and the cards'), docs/decide.md, README.md and README.ko.md; and the pictures of
+docs/decide.md.
 
 usage: report.py [--root DIR]             writes the tables into the pages
        report.py [--root DIR] --check     exit code 1 if they are not up to date
@@ -224,6 +225,8 @@ PAGES = (
 def update(root, check):
     """None, or what is wrong."""
     faults = [update_page(root, page, parts, check) for page, parts in PAGES]
+    faults += [update_file(os.path.join(root, path), text, check)
+               for path, text in report_decide.pictures(root).items()]
     return "\n".join(filter(None, faults)) or None
 
 
@@ -237,8 +240,16 @@ def update_page(root, page, parts, check):
         new, count = marked(word).subn(lambda match, part=part: match[1] + part + match[2], new)
         if count != 1:
             return f"{path}: {count} parts marked '<!-- generated: {word} ... -->', 1 expected"
+    return update_file(path, new, check)
+
+
+def update_file(path, new, check):
+    text = ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     if check and new != text:
-        return f"{path}: the tables are not those of bench/results; run bench/report.py"
+        return f"{path}: not what bench/results gives; run bench/report.py"
     if new != text:
         with open(path, "w", encoding="utf-8") as file:
             file.write(new)

@@ -60,7 +60,10 @@ def curves(root):
             plot(card, "memory_vs_chunks.svg", "peak memory against the number of chunks"),
         ]
         if by_chunks(rows, "chunked-eager"):
-            parts.append(f"What the graph of all chunks keeps: {measured_plateau(card)}.")
+            parts.append(
+                f"Beside inputs and gradients `chunked-eager` holds {measured_plateau(card)}: the "
+                "logits of all tokens in bf16."
+            )
     return "\n\n".join(part for part in parts if part) or NONE
 
 
@@ -74,9 +77,19 @@ def rule_line(row, vocab_over_hidden):
     return [row["chunk"], row["num_chunks"], f"{row['chunk'] * vocab_over_hidden / tokens:.2f}"]
 
 
+def ruled(plans):
+    """ceil(V/H) and the rule's chunk of the published cases, by the planner."""
+    found = {}
+    for row in plans.rows:
+        shape = f"{row['tokens']}×{row['hidden']}×{row['vocab']}"
+        found[shape] = [shape, row["inc"], row["liger_chunk"]]
+    header = ["N×H×V", "ceil(V/H)", "chunk of the rule"]
+    return found and table(header, [found[shape] for shape in found])
+
+
 def chunks(root):
     """What ceil(V/H) makes of the chunk, and what smaller chunks cost."""
-    parts = []
+    parts = [ruled(Plans(root))]
     for card in cards(root):
         rows = sorted(
             (row for row in card.files["sweep"] if row["median_ms"] is not None),
@@ -86,7 +99,7 @@ def chunks(root):
             parts += price(card, rows)
         lines = [beside_ours(*pair) for pair in of_the_rule(card.files["headline"])]
         if lines:
-            parts += [f"The rule at other heads, on the {card.name}:", table(RULE_HEADER, lines)]
+            parts += [f"Beside our chunk, on the {card.name}:", table(RULE_HEADER, lines)]
     return "\n\n".join(part for part in parts if part) or NONE
 
 
@@ -136,10 +149,17 @@ def beside_ours(ruled, own):
 def the_map(root):
     parts = []
     for card in cards(root):
-        parts += [f"### {card.name}", *report_map.card_grid(card.folder)]
-        parts.append(report_map.points(card.files))
-    parts += report_map.cpu_sections(root)
+        found = report_map.card_map(root, card.folder, card.name)
+        parts += [f"### {card.name}", *found.section(), report_map.points(card.files)]
+    for found in report_map.cpu_maps(root):
+        parts += [f"### {found.name}", *found.section()]
     return "\n\n".join(part for part in parts if part) or NONE
+
+
+def pictures(root):
+    """Path below the root and text of each picture that bench/report.py writes."""
+    found = [report_map.card_map(root, card.folder, card.name) for card in cards(root)]
+    return {one.path: one.picture() for one in [*found, *report_map.cpu_maps(root)] if one.rows}
 
 
 def memory(root):

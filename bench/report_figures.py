@@ -16,12 +16,16 @@ from tables import read_rows, table
 GIB = 2**30
 PLAN_COLUMNS = (
     "case",
-    "method",
-    "chunk",
-    "extra_bytes",
-    "peak_bytes",
+    "tokens",
+    "hidden",
+    "vocab",
     "hidden_bytes",
     "logits_bytes",
+    "inc",
+    "liger_chunk",
+    "method",
+    "chunk",
+    "peak_bytes",
     "step_bytes",
 )
 NOT_YET = "not measured yet"
@@ -54,7 +58,9 @@ class Card:
     def __init__(self, folder):
         self.folder = folder
         self.files = report_cuda.load_folder(folder)
-        self.rows = [row for rows in self.files.values() for row in rows]
+        path = os.path.join(folder, "map.csv")
+        mapped = report_cuda.load(path) if os.path.exists(path) else []
+        self.rows = [row for rows in (*self.files.values(), mapped) for row in rows]
         self.name = self.rows[-1]["device"] if self.rows else ""
 
     def get(self, file, shape, method, column):

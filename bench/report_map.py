@@ -8,7 +8,9 @@ files of a card hold. bench/report_decide.py puts the text into the page.
 
 import glob
 import os
+from typing import NamedTuple
 
+import plot_map
 import report_cuda
 from report_cuda import gigabytes
 from report_figures import NOT_YET
@@ -87,49 +89,84 @@ def cell(methods, against, most_time):
     return NOT_YET
 
 
-def grid(rows, counts, device):
-    """The map against eager code and, once something was measured, against naive."""
+def cells(rows, counts, device, against):
+    """The text of each cell: a list for each of RATIOS."""
     found, most_time = pairs(rows), MOST_TIME[device]
-
-    def cells(against):
-        return [
-            [cell(found.get((tokens, ratio), {}), against, most_time) for tokens in counts]
-            for ratio in RATIOS
-        ]
-
-    def text(lines):
-        header = ["V/H", *(f"{tokens} tokens" for tokens in counts)]
-        return table(header, [[ratio, *line] for ratio, line in zip(RATIOS, lines)])
-
-    eager = cells("naive-eager")
-    flat = [value for line in eager for value in line]
-    measured = [value for value in flat if value != NOT_YET]
-    paying = [value for value in measured if value.startswith("yes")]
-    parts = [
-        f"Measured: {len(measured)} of {len(flat)} cells; against eager code it pays in "
-        f"{len(paying)}. Time and peak of `fused` over those of `naive-eager`:",
-        text(eager),
+    return [
+        [cell(found.get((tokens, ratio), {}), against, most_time) for tokens in counts]
+        for ratio in RATIOS
     ]
-    if measured:
-        parts += [
-            "Over those of `naive`, which holds the logits once, in place:",
-            text(cells("naive")),
+
+
+def map_table(counts, lines):
+    header = ["V/H", *(f"{tokens} tokens" for tokens in counts)]
+    return table(header, [[ratio, *line] for ratio, line in zip(RATIOS, lines)])
+
+
+class Map(NamedTuple):
+    """One machine's map."""
+
+    path: str  # of the picture, below the root; it stands beside the rows
+    name: str
+    about: str
+    rows: list
+    counts: tuple
+    device: str
+
+    def cells(self, against="naive-eager"):
+        return cells(self.rows, self.counts, self.device, against)
+
+    def section(self):
+        flat = [value for line in self.cells() for value in line]
+        measured = [value for value in flat if value != NOT_YET]
+        paying = [value for value in measured if value.startswith("yes")]
+        parts = [
+            self.about,
+            f"Measured: {len(measured)} of {len(flat)} cells; against eager code it pays in "
+            f"{len(paying)}. Time and peak of `fused` over those of `naive-eager`:",
+            map_table(self.counts, self.cells()),
         ]
-    return parts
+        if measured:
+            parts += [
+                f"![does fusing pay, {self.name}](../{self.path})",
+                "Over those of `naive`, which holds the logits once, in place:",
+                map_table(self.counts, self.cells("naive")),
+            ]
+        return parts
+
+    def picture(self):
+        about = self.about.partition(";")[0].replace("`", "")
+        title = "Does fusing pay? Time and peak memory of fused over naive-eager"
+        return plot_map.svg(title, f"{self.name}; {about}", RATIOS, self.counts, self.cells())
 
 
-def card_grid(folder):
+def days(rows):
+    return ", ".join(sorted({row["date"][:10] for row in rows}))
+
+
+def card_map(root, folder, name):
     path = os.path.join(folder, "map.csv")
     rows = report_cuda.load(path) if os.path.exists(path) else []
-    if not rows:
-        start = "`./dev bench cuda --map` has not been run on this card yet."
-    else:
+    about = "`./dev bench cuda --map` has not been run on this card yet."
+    if rows:
         hidden = rows[0]["shape"].split("x")[1]
-        days = sorted({row["date"][:10] for row in rows})
-        start = (
-            f"H={hidden} in {rows[0]['dtype']}, {', '.join(days)}; medians of interleaved rounds."
-        )
-    return [start, *grid(rows, CARD_TOKENS, "cuda")]
+        about = f"H={hidden} in {rows[0]['dtype']}, {days(rows)}; medians of interleaved rounds."
+    picture = os.path.relpath(os.path.join(folder, "map.svg"), root)
+    return Map(picture, name, about, rows, CARD_TOKENS, "cuda")
+
+
+def cpu_maps(root):
+    for path in sorted(glob.glob(os.path.join(root, "bench", "results", "cpu-map", "*.csv"))):
+        rows = load_cpu(path)
+        if rows:
+            first, stem = rows[0], os.path.splitext(path)[0]
+            about = (
+                f"H={first['hidden']} in {first['dtype']} by the kernels of {first['isa']}, "
+                f"{days(rows)}; medians of interleaved rounds on a machine that others use too."
+            )
+            name = f"{first['cpu_model']} ({os.path.basename(stem)}), {first['threads']} threads"
+            picture = os.path.relpath(stem + ".svg", root)
+            yield Map(picture, name, about, rows, CPU_TOKENS, "cpu")
 
 
 def point(methods):
@@ -176,21 +213,3 @@ def points(files):
             lines,
         )
     )
-
-
-def cpu_sections(root):
-    parts = []
-    for path in sorted(glob.glob(os.path.join(root, "bench", "results", "cpu-map", "*.csv"))):
-        rows = load_cpu(path)
-        if not rows:
-            continue
-        first = rows[0]
-        family = os.path.splitext(os.path.basename(path))[0]
-        days = sorted({row["date"][:10] for row in rows})
-        parts += [
-            f"### {first['cpu_model']} ({family}), {first['threads']} threads",
-            f"H={first['hidden']} in {first['dtype']} by the kernels of {first['isa']}, "
-            f"{', '.join(days)}; medians of interleaved rounds on a machine that others use too.",
-            *grid(rows, CPU_TOKENS, "cpu"),
-        ]
-    return parts

@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import unittest
+import xml.dom.minidom
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -266,6 +267,21 @@ class Map(Made):
         self.assertIn(f"for ratio in {' '.join(map(str, report_map.RATIOS))}; do", text)
         for counts in (report_map.CARD_TOKENS, report_map.CPU_TOKENS):
             self.assertIn(f"counts=({' '.join(map(str, counts))})", text)
+
+
+class Picture(Made):
+    def test_a_map_with_rows_has_a_picture_beside_them(self):
+        self.card("headline", [row("fused")])
+        self.assertEqual(report_decide.pictures(self.root), {})
+        shape = "512x2048x8192"
+        self.card("map", [row("fused", shape=shape), refused("naive-eager", shape=shape)])
+        path = os.path.join("bench", "results", "h200", "map.svg")
+        self.assertEqual(list(report_decide.pictures(self.root)), [path])
+        text = report_decide.pictures(self.root)[path]
+        xml.dom.minidom.parseString(text)
+        self.assertIn("naive-eager does not fit", text)
+        self.assertEqual(text.count(report_map.NOT_YET), 23)
+        self.assertIn(f"](../{path})", report_decide.the_map(self.root))
 
 
 class Readme(Made):
