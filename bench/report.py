@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables from bench/results, between markers: the CPU's and the cards' in docs/measured.md, those
-of other systems beside ours in docs/peers.md, with their plot in bench/results.
+"""Tables from bench/results, between markers in the pages that PAGES names: docs/measured.md (the
+CPU's and the cards'), docs/decide.md, docs/peers.md, README.md and README.ko.md; and the pictures
+beside them.
 
 usage: report.py [--root DIR]             writes the tables into the pages
        report.py [--root DIR] --check     exit code 1 if they are not up to date
@@ -9,8 +10,8 @@ usage: report.py [--root DIR]             writes the tables into the pages
        report.py --print-peers DIR        those of peers.csv and features.csv in a folder
 
 A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
-report_cuda.py makes, 'peers ...' for those of report_peers.py) and ends with
-'<!-- end generated -->'.
+report_cuda.py makes; report_decide.py, report_peers.py and report_readme.py name theirs) and ends
+with '<!-- end generated -->'.
 """
 import argparse
 import glob
@@ -22,7 +23,9 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report_cuda  # noqa: E402
+import report_decide  # noqa: E402
 import report_peers  # noqa: E402
+import report_readme  # noqa: E402
 import results  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -213,31 +216,26 @@ def marked(word):
     return re.compile(rf"(<!-- generated: {word}[^\n]*-->\n).*?(<!-- end generated -->)", re.S)
 
 
+PAGES = (
+    ("docs/measured.md", (("cpu", generated), ("cuda", report_cuda.generated))),
+    ("docs/decide.md", report_decide.PARTS),
+    ("docs/peers.md", (("peers", report_peers.generated),)),
+    ("README.md", report_readme.parts("en")),
+    ("README.ko.md", report_readme.parts("ko")),
+)
+
+
 def update(root, check):
-    measured = (("cpu", generated), ("cuda", report_cuda.generated))
-    return (update_page(root, "measured.md", measured, check) or
-            update_page(root, "peers.md", (("peers", report_peers.generated),), check) or
-            update_plots(report_peers.plots(root), check))
-
-
-def update_plots(plots, check):
-    """None, or which one is not that of its rows."""
-    for path, text in plots.items():
-        old = ""
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                old = file.read()
-        if check and old != text:
-            return f"{path}: the plot is not that of peers.csv; run bench/report.py"
-        if old != text:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-    return None
+    """None, or what is wrong."""
+    faults = [update_page(root, page, parts, check) for page, parts in PAGES]
+    pictures = {**report_decide.pictures(root), **report_peers.plots(root)}
+    faults += [update_file(os.path.join(root, path), text, check)
+               for path, text in pictures.items()]
+    return "\n".join(filter(None, faults)) or None
 
 
 def update_page(root, page, parts, check):
-    """None, or what is wrong."""
-    path = os.path.join(root, "docs", page)
+    path = os.path.join(root, page)
     with open(path, encoding="utf-8") as file:
         text = file.read()
     new = text
@@ -246,8 +244,16 @@ def update_page(root, page, parts, check):
         new, count = marked(word).subn(lambda match, part=part: match[1] + part + match[2], new)
         if count != 1:
             return f"{path}: {count} parts marked '<!-- generated: {word} ... -->', 1 expected"
+    return update_file(path, new, check)
+
+
+def update_file(path, new, check):
+    text = ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     if check and new != text:
-        return f"{path}: the tables are not those of bench/results; run bench/report.py"
+        return f"{path}: not what bench/results gives; run bench/report.py"
     if new != text:
         with open(path, "w", encoding="utf-8") as file:
             file.write(new)

@@ -3,7 +3,8 @@
 
 bench_usage='bench: usage: ./dev bench cpu [--quick] [--torch] [--no-kernels]
                   ./dev bench cpu --bundle DIR
-                  ./dev bench cuda [--quick] [--out DIR] [--flce PATH]
+                  ./dev bench cpu --map [--flce PATH]
+                  ./dev bench cuda [--quick | --map] [--out DIR] [--flce PATH]
                   ./dev bench peers [run|features|list] [--help]'
 
 bench() {
@@ -18,6 +19,10 @@ bench() {
   fi
   [[ ${1:-} == cpu ]] || die "$bench_usage"
   shift
+  if [[ ${1:-} == --map ]]; then
+    bench_cpu_map "${@:2}"
+    return
+  fi
   while (($#)); do
     case $1 in
       --quick) quick=1 && shift ;;
@@ -45,6 +50,14 @@ bench() {
   show "tables" python3 "$root/bench/report.py" --print "$csv"
   if [[ ! $quick ]]; then step "tables into docs/measured.md" python3 "$root/bench/report.py"; fi
   echo "==> rows in ${csv#"$root/"}"
+}
+
+# The map of docs/decide.md, by the built program alone.
+bench_cpu_map() {
+  local flce=$root/build/release/bin/flce device=cpu
+  [[ ${1:-} != --flce ]] || flce=${2:?"--flce needs the built program"}
+  [[ -x $flce ]] || die "bench cpu: no program at $flce; './dev build' makes it, or --flce PATH"
+  bench_map "$root/bench/results/cpu-map/$(python3 "$root/bench/results.py" slug).csv"
 }
 
 rivals() {  # rivals WHAT ARGS...

@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")
 sys.path.insert(0, BENCH)
 import report  # noqa: E402
+import report_pages  # noqa: E402
 import results  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
@@ -37,6 +38,8 @@ class Report(unittest.TestCase):
         os.makedirs(os.path.join(self.root, "bench", "results", "cpu"))
         self.page = os.path.join(self.root, "docs", "measured.md")
         self.csv = os.path.join(self.root, "bench", "results", "cpu", "some-cpu.csv")
+        report_pages.write(self.root)
+        self.assertIsNone(report.update(self.root, check=False))
         self.write(PAGE)
         with open(os.path.join(self.root, "docs", "peers.md"), "w", encoding="utf-8") as file:
             file.write("<!-- generated: peers, by hand -->\n<!-- end generated -->\n")
@@ -65,7 +68,7 @@ class Report(unittest.TestCase):
     def test_writes_between_the_markers_only_and_check_sees_what_is_stale(self):
         results.store(self.csv, [row(), row(system="openblas", ratio_to_ours=0.97,
                                             extra_bytes=16800000)])
-        self.assertIn("not those of", report.update(self.root, check=True))
+        self.assertIn("not what", report.update(self.root, check=True))
         self.assertIn("old", self.read())
         self.assertIsNone(report.update(self.root, check=False))
         self.assertIsNone(report.update(self.root, check=True))
@@ -76,7 +79,7 @@ class Report(unittest.TestCase):
         self.assertNotIn("old", text)
         self.assertIn("| 512×256×8192 | f32 | avx2 | 2 | 89 % | openblas | 1.031 |", text)
         results.store(self.csv, [row(median_ms=61.0)])
-        self.assertIn("not those of", report.update(self.root, check=True))
+        self.assertIn("not what", report.update(self.root, check=True))
 
     def test_without_results_the_page_says_so(self):
         self.assertIsNone(report.update(self.root, check=False))
@@ -86,6 +89,14 @@ class Report(unittest.TestCase):
     def test_a_page_without_markers_is_a_fault(self):
         self.write("# Page\n")
         self.assertIn("0 parts", report.update(self.root, check=False))
+
+    def test_each_page_is_checked_and_each_fault_is_told(self):
+        for page, parts in report.PAGES:
+            with open(os.path.join(self.root, page), "w", encoding="utf-8") as file:
+                file.write("# Page\n")
+        text = report.update(self.root, check=True)
+        for page, parts in report.PAGES:
+            self.assertIn(f"{page}: 0 parts marked '<!-- generated: {parts[0][0]} ... -->'", text)
 
     def test_a_rerun_replaces_rows_of_its_key(self):
         results.store(self.csv, [row(), row(dtype="bf16")])
