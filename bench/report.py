@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables from bench/results, in docs/measured.md between markers: the CPU's and the cards'.
+"""Tables from bench/results, in docs/measured.md between markers: CPUs, cards, training.
 
-usage: report.py [--root DIR]             writes the tables into docs/measured.md
+usage: report.py [--root DIR]             writes the tables into docs/measured.md, plots beside rows
        report.py [--root DIR] --check     exit code 1 if they are not up to date
        report.py --print FILE.csv         one file's tables on standard output
 
 A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
-report_cuda.py makes) and ends with '<!-- end generated -->'.
+report_cuda.py makes; 'train ...' for report_train.py's) and ends with '<!-- end generated -->'.
 """
 import argparse
 import glob
@@ -19,6 +19,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report_cuda  # noqa: E402
+import report_train  # noqa: E402
 import results  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -209,21 +210,32 @@ def marked(word):
     return re.compile(rf"(<!-- generated: {word}[^\n]*-->\n).*?(<!-- end generated -->)", re.S)
 
 
+def read_text(path):
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def update(root, check):
     path = os.path.join(root, "docs", "measured.md")
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    new = text
-    for word, body in (("cpu", generated(root)), ("cuda", report_cuda.generated(root))):
+    text = new = read_text(path)
+    for word, body in (("cpu", generated(root)), ("cuda", report_cuda.generated(root)),
+                       ("train", report_train.generated(root))):
         part = f"\n{body}\n\n"
         new, count = marked(word).subn(lambda match, part=part: match[1] + part + match[2], new)
         if count != 1:
             return f"{path}: {count} parts marked '<!-- generated: {word} ... -->', 1 expected"
-    if check and new != text:
-        return f"{path}: the tables are not those of bench/results; run bench/report.py"
-    if new != text:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(new)
+    files = {path: (text, new)}
+    for plot, svg in report_train.plots(root).items():
+        files[plot] = (read_text(plot), svg)
+    for name, (is_there, wanted) in files.items():
+        if is_there == wanted:
+            continue
+        if check:
+            return f"{name}: figures not those of bench/results; run bench/report.py"
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(wanted)
     return None
 
 

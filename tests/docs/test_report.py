@@ -15,6 +15,7 @@ import results  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
         "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
+        "<!-- end generated -->\n\nbetween\n\n<!-- generated: train, by hand -->\nold\n"
         "<!-- end generated -->\n\nend\n")
 
 
@@ -60,6 +61,7 @@ class Report(unittest.TestCase):
         text = self.read()
         self.assertTrue(text.startswith("# Page\n\nbefore\n"))
         self.assertIn("<!-- end generated -->\n\nafter\n", text)
+        self.assertIn("<!-- end generated -->\n\nbetween\n", text)
         self.assertTrue(text.endswith("<!-- end generated -->\n\nend\n"))
         self.assertNotIn("old", text)
         self.assertIn("| 512×256×8192 | f32 | avx2 | 2 | 89 % | openblas | 1.031 |", text)

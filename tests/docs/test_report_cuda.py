@@ -160,7 +160,7 @@ class ReportCuda(unittest.TestCase):
         os.makedirs(os.path.join(self.root.name, "docs"))
         page = os.path.join(self.root.name, "docs", "measured.md")
         parts = "".join(f"<!-- generated: {word} -->\n<!-- end generated -->\n"
-                        for word in ("cpu", "cuda"))
+                        for word in ("cpu", "cuda", "train"))
         with open(page, "w", encoding="utf-8") as file:
             file.write(parts)
         self.write("headline", [row("fused")])
