@@ -51,7 +51,7 @@ cuda_bundle() {
   done
   if [[ -d $root/bench/cuda ]]; then cp -r "$root/bench/cuda" "$to/cuda"; fi
   # The Python package and its tests, as they lie in the repository.
-  (cd "$root" && git ls-files -z bindings/python tests/python bench/torch) |
+  (cd "$root" && git ls-files -z bindings/python tests/python tests/soak bench/torch bench/train) |
     (cd "$root" && xargs -0 cp --parents -t "$to")
   local mib
   mib=$(du -sm "$to" | cut -f1)
