@@ -10,8 +10,9 @@ against float64 PyTorch operations (checks.py). A step that differs is printed w
 repeats it. Memory is read every few steps after a garbage collection: the resident set (what the C
 library keeps free is given back first), on a card also what torch has allocated and what the device
 has in use once torch's cache is empty. The rule: between the second quarter of these readings and
-the last one, medians grow by no more than LIMITS_MIB; the first quarter is the warm-up. A run of
-less than 200 steps is not judged so. Exit code 1: a step or the memory is wrong.
+the last one, medians grow by no more than LIMITS_MIB; the first quarter is the warm-up. Each new
+problem leaves a plan of some 2 KB in flce.torch, which keeps at most 4096 of them. A run of less
+than 200 steps is not judged so. Exit code 1: a step or the memory is wrong.
 """
 
 from __future__ import annotations
