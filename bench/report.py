@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tables from bench/results, between markers in the pages that PAGES names: docs/measured.md (the
-CPU's and the cards'), docs/decide.md, docs/peers.md, README.md and README.ko.md; and the pictures
-beside them.
+CPU's, the cards' and training's), docs/decide.md, docs/peers.md, README.md and README.ko.md; and
+the pictures beside them.
 
 usage: report.py [--root DIR]             writes the tables into the pages
        report.py [--root DIR] --check     exit code 1 if they are not up to date
@@ -10,8 +10,8 @@ usage: report.py [--root DIR]             writes the tables into the pages
        report.py --print-peers DIR        those of peers.csv and features.csv in a folder
 
 A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
-report_cuda.py makes; report_decide.py, report_peers.py and report_readme.py name theirs) and ends
-with '<!-- end generated -->'.
+report_cuda.py makes, 'train ...' report_train.py; report_decide.py, report_peers.py and
+report_readme.py name theirs) and ends with '<!-- end generated -->'.
 """
 import argparse
 import glob
@@ -26,6 +26,7 @@ import report_cuda  # noqa: E402
 import report_decide  # noqa: E402
 import report_peers  # noqa: E402
 import report_readme  # noqa: E402
+import report_train  # noqa: E402
 import results  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -217,7 +218,8 @@ def marked(word):
 
 
 PAGES = (
-    ("docs/measured.md", (("cpu", generated), ("cuda", report_cuda.generated))),
+    ("docs/measured.md", (("cpu", generated), ("cuda", report_cuda.generated),
+                         ("train", report_train.generated))),
     ("docs/decide.md", report_decide.PARTS),
     ("docs/peers.md", (("peers", report_peers.generated),)),
     ("README.md", report_readme.parts("en")),
@@ -228,7 +230,8 @@ PAGES = (
 def update(root, check):
     """None, or what is wrong."""
     faults = [update_page(root, page, parts, check) for page, parts in PAGES]
-    pictures = {**report_decide.pictures(root), **report_peers.plots(root)}
+    pictures = {**report_decide.pictures(root), **report_peers.plots(root),
+                **report_train.plots(root)}
     faults += [update_file(os.path.join(root, path), text, check)
                for path, text in pictures.items()]
     return "\n".join(filter(None, faults)) or None

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by ./dev: `bench cpu` times ours against other libraries and writes the tables from it.
+# Sourced by ./dev: `bench cpu` times ours against other libraries and writes the tables from it;
+# `bench train` trains a model in PyTorch, with ours and without.
 
 bench_usage='bench: usage: ./dev bench cpu [--quick] [--torch] [--no-kernels]
                   ./dev bench cpu --bundle DIR
                   ./dev bench cpu --map [--flce PATH]
                   ./dev bench cuda [--quick | --map] [--out DIR] [--flce PATH]
-                  ./dev bench peers [run|features|list] [--help]'
+                  ./dev bench peers [run|features|list] [--help]
+                  ./dev bench train [ARGS]'
 
 bench() {
   local quick='' torch='' kernels=1 bundle=''
@@ -15,6 +17,10 @@ bench() {
   fi
   if [[ ${1:-} == peers ]]; then
     bench_peers "${@:2}"
+    return
+  fi
+  if [[ ${1:-} == train ]]; then
+    bench_train "${@:2}"
     return
   fi
   [[ ${1:-} == cpu ]] || die "$bench_usage"
@@ -80,6 +86,15 @@ rival_torch() {
   fi
   show "PyTorch" "$python" "$root/bench/cpu/rival_torch.py" --csv "$csv" \
     --lib "$root/build/bench/lib/libflce.so" "$@"
+}
+
+# A built library and a Python with PyTorch; neither is made here. Rows in a folder of their own
+# (--out) go into no table.
+bench_train() {
+  local rc=0
+  package_python "$root/bench/train/train.py" "$@" || rc=$?
+  [[ " $* " == *' --out'* ]] || python3 "$root/bench/report.py" || rc=1
+  return "$rc"
 }
 
 bench_quick() {

@@ -16,6 +16,7 @@ import results  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
         "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
+        "<!-- end generated -->\n\nbetween\n\n<!-- generated: train, by hand -->\nold\n"
         "<!-- end generated -->\n\nend\n")
 
 
@@ -41,21 +42,17 @@ class Report(unittest.TestCase):
         report_pages.write(self.root)
         self.assertIsNone(report.update(self.root, check=False))
         self.write(PAGE)
-        with open(os.path.join(self.root, "docs", "peers.md"), "w", encoding="utf-8") as file:
-            file.write("<!-- generated: peers, by hand -->\n<!-- end generated -->\n")
-        report.update(self.root, check=False)
-        self.write(PAGE)
 
     def tearDown(self):
         self.folder.cleanup()
 
     def test_writes_plots_and_check_sees_one_that_is_stale(self):
         path = os.path.join(self.root, "bench", "results", "cpu", "x.svg")
-        self.assertIn("x.svg: the plot", report.update_plots({path: "<svg/>"}, check=True))
+        self.assertIn("x.svg: not what", report.update_file(path, "<svg/>", check=True))
         self.assertFalse(os.path.exists(path))
-        self.assertIsNone(report.update_plots({path: "<svg/>"}, check=False))
-        self.assertIsNone(report.update_plots({path: "<svg/>"}, check=True))
-        self.assertIn("x.svg: the plot", report.update_plots({path: "<svg>2</svg>"}, check=True))
+        self.assertIsNone(report.update_file(path, "<svg/>", check=False))
+        self.assertIsNone(report.update_file(path, "<svg/>", check=True))
+        self.assertIn("x.svg: not what", report.update_file(path, "<svg>2</svg>", check=True))
 
     def write(self, text):
         with open(self.page, "w", encoding="utf-8") as file:
@@ -75,6 +72,7 @@ class Report(unittest.TestCase):
         text = self.read()
         self.assertTrue(text.startswith("# Page\n\nbefore\n"))
         self.assertIn("<!-- end generated -->\n\nafter\n", text)
+        self.assertIn("<!-- end generated -->\n\nbetween\n", text)
         self.assertTrue(text.endswith("<!-- end generated -->\n\nend\n"))
         self.assertNotIn("old", text)
         self.assertIn("| 512×256×8192 | f32 | avx2 | 2 | 89 % | openblas | 1.031 |", text)
