@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH = os.path.join(HERE, "..", "..", "bench")
 sys.path.insert(0, BENCH)
 import report  # noqa: E402
+import report_pages  # noqa: E402
 import report_train  # noqa: E402
 
 SETUP = {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 131072, "sequence": 4096,
@@ -39,11 +40,8 @@ class ReportTrain(unittest.TestCase):
         self.root = root.name
         self.folder = os.path.join(self.root, "bench", "results", "h200")
         os.makedirs(self.folder)
-        os.makedirs(os.path.join(self.root, "docs"))
         self.page = os.path.join(self.root, "docs", "measured.md")
-        with open(self.page, "w", encoding="utf-8") as file:
-            file.write("".join(f"<!-- generated: {word} -->\n<!-- end generated -->\n"
-                               for word in ("cpu", "cuda", "train")))
+        report_pages.write(self.root)
 
     def write(self, name, columns, rows):
         with open(os.path.join(self.folder, name), "w", encoding="utf-8", newline="") as file:
