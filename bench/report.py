@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tables from bench/results, in docs/measured.md between markers: the CPU's and the cards'.
+"""Tables from bench/results, between markers in the pages that PAGES names: docs/measured.md (the
+CPU's, the cards' and training's), docs/decide.md, docs/peers.md, README.md and README.ko.md; and
+the pictures beside them.
 
-usage: report.py [--root DIR]             writes the tables into docs/measured.md
+usage: report.py [--root DIR]             writes the tables into the pages
        report.py [--root DIR] --check     exit code 1 if they are not up to date
        report.py --print FILE.csv         one file's tables on standard output
+       report.py --print-peers DIR        those of peers.csv and features.csv in a folder
 
 A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for cards, whose tables
-report_cuda.py makes) and ends with '<!-- end generated -->'.
+report_cuda.py makes, 'train ...' report_train.py; report_decide.py, report_peers.py and
+report_readme.py name theirs) and ends with '<!-- end generated -->'.
 """
 import argparse
 import glob
@@ -19,6 +23,10 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import report_cuda  # noqa: E402
+import report_decide  # noqa: E402
+import report_peers  # noqa: E402
+import report_readme  # noqa: E402
+import report_train  # noqa: E402
 import results  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -209,18 +217,46 @@ def marked(word):
     return re.compile(rf"(<!-- generated: {word}[^\n]*-->\n).*?(<!-- end generated -->)", re.S)
 
 
+PAGES = (
+    ("docs/measured.md", (("cpu", generated), ("cuda", report_cuda.generated),
+                         ("train", report_train.generated))),
+    ("docs/decide.md", report_decide.PARTS),
+    ("docs/peers.md", (("peers", report_peers.generated),)),
+    ("README.md", report_readme.parts("en")),
+    ("README.ko.md", report_readme.parts("ko")),
+)
+
+
 def update(root, check):
-    path = os.path.join(root, "docs", "measured.md")
+    """None, or what is wrong."""
+    faults = [update_page(root, page, parts, check) for page, parts in PAGES]
+    pictures = {**report_decide.pictures(root), **report_peers.plots(root),
+                **report_train.plots(root)}
+    faults += [update_file(os.path.join(root, path), text, check)
+               for path, text in pictures.items()]
+    return "\n".join(filter(None, faults)) or None
+
+
+def update_page(root, page, parts, check):
+    path = os.path.join(root, page)
     with open(path, encoding="utf-8") as file:
         text = file.read()
     new = text
-    for word, body in (("cpu", generated(root)), ("cuda", report_cuda.generated(root))):
-        part = f"\n{body}\n\n"
+    for word, make in parts:
+        part = f"\n{make(root)}\n\n"
         new, count = marked(word).subn(lambda match, part=part: match[1] + part + match[2], new)
         if count != 1:
             return f"{path}: {count} parts marked '<!-- generated: {word} ... -->', 1 expected"
+    return update_file(path, new, check)
+
+
+def update_file(path, new, check):
+    text = ""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     if check and new != text:
-        return f"{path}: the tables are not those of bench/results; run bench/report.py"
+        return f"{path}: not what bench/results gives; run bench/report.py"
     if new != text:
         with open(path, "w", encoding="utf-8") as file:
             file.write(new)
@@ -234,7 +270,10 @@ def main():
     parser.add_argument("--root", default=os.path.dirname(here))
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--print", metavar="FILE", dest="file")
+    parser.add_argument("--print-peers", metavar="DIR", dest="peers")
     args = parser.parse_args()
+    if args.peers:
+        sys.exit(print(report_peers.folder_section(args.peers) or f"{args.peers}: no rows"))
     if args.file:
         rows = results.load(args.file)
         sys.exit(print(machine_section(rows)) if rows else f"{args.file}: no rows")

@@ -11,6 +11,7 @@ import glob
 import os
 import sys
 
+import published
 import report_torch
 from tables import read_rows, table
 
@@ -28,11 +29,6 @@ RATIO_TARGETS = {"fused": 0.96, "recompute": 1.35, "forward": 0.36}
 EXTRA_TARGETS = {"4096x4096x128256": 1.2e9, "16384x4096x128256": 2.2e9, "8192x2304x256000": 3.4e9}
 ERROR_RULE = 1.05  # times the unfused computation's error, and one rounding of the output
 ROUNDINGS = {"bf16": 2.0 ** -9, "f16": 2.0 ** -12, "f32": 2.0 ** -25, "tf32": 2.0 ** -25}
-
-# What others published for N=16384, H=4096, V=128256 in bf16: peak with eager code and with a
-# fused kernel, and the saving as they give it.
-PUBLISHED_SHAPE = "16384x4096x128256"
-PUBLISHED_BEFORE, PUBLISHED_AFTER, PUBLISHED_SAVING = 36.02, 5.04, 84
 
 
 def load(path):
@@ -141,14 +137,14 @@ def errors_table(rows):
 
 def published_section(rows):
     """The published saving beside ours, on the same problem."""
-    here = [row for row in rows if row["shape"] == PUBLISHED_SHAPE and row["dtype"] == "bf16" and
+    here = [row for row in rows if row["shape"] == published.SHAPE and row["dtype"] == "bf16" and
             row["data"] == "random" and row["peak_bytes"] is not None]
     eager = find(here, method="naive-eager")
     if eager is None:
         return ""
-    computed = 100 * (1 - PUBLISHED_AFTER / PUBLISHED_BEFORE)
-    lines = [["published", f"{PUBLISHED_BEFORE} GB", f"{PUBLISHED_AFTER} GB",
-              f"{PUBLISHED_SAVING} % as published; the two figures give {computed:.0f} %"]]
+    computed = 100 * (1 - published.AFTER / published.BEFORE)
+    lines = [["published", f"{published.BEFORE} GB", f"{published.AFTER} GB",
+              f"{published.SAVING} % as published; the two figures give {computed:.0f} %"]]
     for method in ("fused-liger", "fused", "recompute"):
         row = find(here, method=method)
         if row is not None:
@@ -156,7 +152,7 @@ def published_section(rows):
             lines.append([f"{method}, chunk {row['chunk']}", gigabytes(eager["peak_bytes"]),
                           gigabytes(row["peak_bytes"]), f"{saved:.1f} %"])
     return ("Peak memory of the loss step, inputs and gradients included, "
-            f"{PUBLISHED_SHAPE.replace('x', '×')} bf16, eager code (`naive-eager`) against fused:"
+            f"{published.SHAPE.replace('x', '×')} bf16, eager code (`naive-eager`) against fused:"
             "\n\n" + table(["", "eager", "fused", "saved"], lines))
 
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by ./dev: `bench cpu` times ours against other libraries and writes the tables from it.
+# Sourced by ./dev: `bench cpu` times ours against other libraries and writes the tables from it;
+# `bench train` trains a model in PyTorch, with ours and without.
 
 bench_usage='bench: usage: ./dev bench cpu [--quick] [--torch] [--no-kernels]
                   ./dev bench cpu --bundle DIR
-                  ./dev bench cuda [--quick] [--out DIR] [--flce PATH]'
+                  ./dev bench cpu --map [--flce PATH]
+                  ./dev bench cuda [--quick | --map] [--out DIR] [--flce PATH]
+                  ./dev bench peers [run|features|list] [--help]
+                  ./dev bench train [ARGS]'
 
 bench() {
   local quick='' torch='' kernels=1 bundle=''
@@ -11,8 +15,20 @@ bench() {
     bench_cuda "${@:2}"
     return
   fi
+  if [[ ${1:-} == peers ]]; then
+    bench_peers "${@:2}"
+    return
+  fi
+  if [[ ${1:-} == train ]]; then
+    bench_train "${@:2}"
+    return
+  fi
   [[ ${1:-} == cpu ]] || die "$bench_usage"
   shift
+  if [[ ${1:-} == --map ]]; then
+    bench_cpu_map "${@:2}"
+    return
+  fi
   while (($#)); do
     case $1 in
       --quick) quick=1 && shift ;;
@@ -42,6 +58,14 @@ bench() {
   echo "==> rows in ${csv#"$root/"}"
 }
 
+# The map of docs/decide.md, by the built program alone.
+bench_cpu_map() {
+  local flce=$root/build/release/bin/flce device=cpu
+  [[ ${1:-} != --flce ]] || flce=${2:?"--flce needs the built program"}
+  [[ -x $flce ]] || die "bench cpu: no program at $flce; './dev build' makes it, or --flce PATH"
+  bench_map "$root/bench/results/cpu-map/$(python3 "$root/bench/results.py" slug).csv"
+}
+
 rivals() {  # rivals WHAT ARGS...
   show "$1" "$root/build/bench/bin/bench_rivals" --csv "$csv" "${@:2}"
 }
@@ -62,6 +86,15 @@ rival_torch() {
   fi
   show "PyTorch" "$python" "$root/bench/cpu/rival_torch.py" --csv "$csv" \
     --lib "$root/build/bench/lib/libflce.so" "$@"
+}
+
+# A built library and a Python with PyTorch; neither is made here. Rows in a folder of their own
+# (--out) go into no table.
+bench_train() {
+  local rc=0
+  package_python "$root/bench/train/train.py" "$@" || rc=$?
+  [[ " $* " == *' --out'* ]] || python3 "$root/bench/report.py" || rc=1
+  return "$rc"
 }
 
 bench_quick() {

@@ -2,22 +2,31 @@
 # Sourced by ./dev: `bench cuda` measures on a card what docs/measured.md shows of it. It needs a
 # built tree (bin/flce and lib/*.so) and builds nothing. Each step is one `flce bench` that appends
 # its rows to a file; one that fails is named at the end and stops no other.
+#
+# `bench cuda --map` and `bench cpu --map` fill the map of docs/decide.md instead: the same, with a
+# file of their own that a second run goes on with.
 
-bench_cuda_usage='bench: usage: ./dev bench cuda [--quick] [--out DIR] [--flce PATH]'
+bench_cuda_usage='bench: usage: ./dev bench cuda [--quick | --map] [--out DIR] [--flce PATH]'
 bench_cuda_seconds=480  # for all steps together; what does not begin in time is left out
 bench_cuda_longest=120  # for one
 
 bench_cuda() {
-  local quick='' out='' flce=$root/build/release/bin/flce
+  local quick='' map='' out='' flce=$root/build/release/bin/flce device=cuda
   while (($#)); do
     case $1 in
       --quick) quick=1 && shift ;;
+      --map) map=1 && shift ;;
       --out) out=${2:?"--out needs a folder"} && shift 2 ;;
       --flce) flce=${2:?"--flce needs the built program"} && shift 2 ;;
       *) die "$bench_cuda_usage" ;;
     esac
   done
+  [[ ! $quick || ! $map ]] || die "$bench_cuda_usage"
   [[ -x $flce ]] || die "bench cuda: no program at $flce; './dev build' makes it, or --flce PATH"
+  if [[ $map ]]; then
+    bench_map "${out:-$root/bench/results/$(card_slug)}/map.csv"
+    return
+  fi
   local is_kept=''
   if [[ ! $out ]]; then
     if [[ $quick ]]; then
@@ -59,7 +68,7 @@ card_step() {  # card_step WHAT FILE ARGS...
     return 0
   fi
   ((left < bench_cuda_longest)) || left=$bench_cuda_longest
-  timeout "$left" "$flce" bench --device cuda --csv "$out/$file.csv" --append "$@" || rc=$?
+  timeout "$left" "$flce" bench --device "$device" --csv "$out/$file.csv" --append "$@" || rc=$?
   ((rc == 0)) || failed+=("$what (exit status $rc)")
   printf '    %d s\n' $((SECONDS - began))
 }
@@ -109,6 +118,37 @@ bench_cuda_all() {
     card_step "Llama-3 with $tokens tokens" limits --preset llama3-8b --tokens "$tokens" \
       --dtype bf16 --methods fused,naive,naive-eager --rounds 3 --no-error --no-floor
   done
+}
+
+# Does fusing pay? V/H by tokens, with H fixed: fused beside eager code and naive. Eager code holds
+# 16 bytes a logit, so the last cell needs 121 GB; where it does not fit, its row says so. At most
+# two minutes on an H200, three on two cores of a CPU.
+bench_map() {  # bench_map FILE; uses $flce and $device
+  local file=$1 hidden=2048 dtype=bf16 counts=(512 2048 8192 32768) ratio tokens shape
+  local rounds=(--rounds 5 --warm-seconds 1 --no-floor) bench_cuda_seconds=120
+  if [[ $device == cpu ]]; then
+    hidden=512 dtype=f32 counts=(512 2048) rounds=(--rounds 3 --no-rss) bench_cuda_seconds=180
+  fi
+  mkdir -p "$(dirname "$file")"
+  local failed=() start=$SECONDS out
+  out=$(dirname "$file")
+  for ratio in 4 8 16 32 64 111; do
+    for tokens in "${counts[@]}"; do
+      shape=${tokens}_h${hidden}_v$((ratio * hidden))
+      if grep -qs "n$shape $dtype mean," "$file"; then
+        echo "==> n$shape is there"
+        continue
+      fi
+      card_step "n$shape, V/H $ratio" "$(basename "$file" .csv)" "n$shape" "$dtype" \
+        --methods fused,naive,naive-eager --no-error "${rounds[@]}"
+    done
+  done
+  echo "==> rows in $file, $((SECONDS - start)) s"
+  if [[ $file == "$root"/* ]] && command -v python3 >/dev/null; then
+    python3 "$root/bench/report.py" || failed+=("tables into docs/decide.md")
+  fi
+  ((${#failed[@]} == 0)) || die "bench: the same command goes on with what failed or was" \
+    "left out: $(printf '%s; ' "${failed[@]}")"
 }
 
 # Of the columns that stand before any field that may be quoted.

@@ -51,8 +51,8 @@ cuda_bundle() {
   done
   if [[ -d $root/bench/cuda ]]; then cp -r "$root/bench/cuda" "$to/cuda"; fi
   # The Python package and its tests, as they lie in the repository.
-  (cd "$root" && git ls-files -z bindings/python tests/python bench/torch) |
-    (cd "$root" && xargs -0 cp --parents -t "$to")
+  (cd "$root" && git ls-files -z bindings/python tests/python tests/soak bench/torch bench/peers \
+    bench/train 'bench/*.py') | (cd "$root" && xargs -0 cp --parents -t "$to")
   local mib
   mib=$(du -sm "$to" | cut -f1)
   ((mib <= bundle_limit_mib)) || {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by ./dev: `test_python` runs the tests of the Python package against the release build, in
-# a virtual environment of its own (build/venv), or with the Python that FLCE_PYTHON names.
+# a virtual environment of its own (build/venv), or with the Python that FLCE_PYTHON names; `soak`
+# runs random training steps.
 
 test_python() {
   local wheel='' packages='' python=${FLCE_PYTHON:-}
@@ -20,6 +21,19 @@ test_python() {
   show "pytest" "$python" -m pytest -q "$root/tests/python" --rootdir "$root" -c \
     "$root/pyproject.toml" "$@"
   [[ ! $wheel ]] || step "wheel, installed and used" try_wheel
+}
+
+# package_python ARGS...: a Python with PyTorch that finds the package of this tree and, unless
+# FLCE_LIBRARY names one, the newest library of its builds.
+package_python() {
+  local python=${FLCE_PYTHON:-$root/build/venv/bin/python}
+  [[ -x $python ]] || python=$(command -v "$python" || command -v python3)
+  PYTHONPATH=$root/bindings/python${PYTHONPATH:+:$PYTHONPATH} "$python" "$@"
+}
+
+# soak [ARGS]: builds nothing, so that a machine with a card and a bundle can run it.
+soak() {
+  show "random training steps" package_python "$root/tests/soak/soak.py" "$@"
 }
 
 compile_for_python() {

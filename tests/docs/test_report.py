@@ -11,10 +11,12 @@ sys.dont_write_bytecode = True
 BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")
 sys.path.insert(0, BENCH)
 import report  # noqa: E402
+import report_pages  # noqa: E402
 import results  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
         "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
+        "<!-- end generated -->\n\nbetween\n\n<!-- generated: train, by hand -->\nold\n"
         "<!-- end generated -->\n\nend\n")
 
 
@@ -37,10 +39,20 @@ class Report(unittest.TestCase):
         os.makedirs(os.path.join(self.root, "bench", "results", "cpu"))
         self.page = os.path.join(self.root, "docs", "measured.md")
         self.csv = os.path.join(self.root, "bench", "results", "cpu", "some-cpu.csv")
+        report_pages.write(self.root)
+        self.assertIsNone(report.update(self.root, check=False))
         self.write(PAGE)
 
     def tearDown(self):
         self.folder.cleanup()
+
+    def test_writes_plots_and_check_sees_one_that_is_stale(self):
+        path = os.path.join(self.root, "bench", "results", "cpu", "x.svg")
+        self.assertIn("x.svg: not what", report.update_file(path, "<svg/>", check=True))
+        self.assertFalse(os.path.exists(path))
+        self.assertIsNone(report.update_file(path, "<svg/>", check=False))
+        self.assertIsNone(report.update_file(path, "<svg/>", check=True))
+        self.assertIn("x.svg: not what", report.update_file(path, "<svg>2</svg>", check=True))
 
     def write(self, text):
         with open(self.page, "w", encoding="utf-8") as file:
@@ -53,18 +65,19 @@ class Report(unittest.TestCase):
     def test_writes_between_the_markers_only_and_check_sees_what_is_stale(self):
         results.store(self.csv, [row(), row(system="openblas", ratio_to_ours=0.97,
                                             extra_bytes=16800000)])
-        self.assertIn("not those of", report.update(self.root, check=True))
+        self.assertIn("not what", report.update(self.root, check=True))
         self.assertIn("old", self.read())
         self.assertIsNone(report.update(self.root, check=False))
         self.assertIsNone(report.update(self.root, check=True))
         text = self.read()
         self.assertTrue(text.startswith("# Page\n\nbefore\n"))
         self.assertIn("<!-- end generated -->\n\nafter\n", text)
+        self.assertIn("<!-- end generated -->\n\nbetween\n", text)
         self.assertTrue(text.endswith("<!-- end generated -->\n\nend\n"))
         self.assertNotIn("old", text)
         self.assertIn("| 512×256×8192 | f32 | avx2 | 2 | 89 % | openblas | 1.031 |", text)
         results.store(self.csv, [row(median_ms=61.0)])
-        self.assertIn("not those of", report.update(self.root, check=True))
+        self.assertIn("not what", report.update(self.root, check=True))
 
     def test_without_results_the_page_says_so(self):
         self.assertIsNone(report.update(self.root, check=False))
@@ -74,6 +87,14 @@ class Report(unittest.TestCase):
     def test_a_page_without_markers_is_a_fault(self):
         self.write("# Page\n")
         self.assertIn("0 parts", report.update(self.root, check=False))
+
+    def test_each_page_is_checked_and_each_fault_is_told(self):
+        for page, parts in report.PAGES:
+            with open(os.path.join(self.root, page), "w", encoding="utf-8") as file:
+                file.write("# Page\n")
+        text = report.update(self.root, check=True)
+        for page, parts in report.PAGES:
+            self.assertIn(f"{page}: 0 parts marked '<!-- generated: {parts[0][0]} ... -->'", text)
 
     def test_a_rerun_replaces_rows_of_its_key(self):
         results.store(self.csv, [row(), row(dtype="bf16")])

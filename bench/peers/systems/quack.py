@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QuACK's chunked operation, in CuTe DSL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .base import Peer, Result
+
+
+class Quack(Peer):
+    name = "quack"
+    get = "pip install quack-kernels, or --peer quack=FOLDER of its sources"
+    note = "chunks of 4096 tokens, its default; compiled and tuned at first use"
+    distribution = "quack-kernels"
+    keywords = {"z_loss": "z_loss_weight"}  # noqa: RUF012
+
+    def load(self) -> None:
+        self.add_source()
+        from quack.linear_cross_entropy import chunked_linear_cross_entropy
+
+        self.function = chunked_linear_cross_entropy
+
+    def chunk(self, hidden: Tensor, weight: Tensor) -> int:
+        return min(len(hidden), 4096)
+
+    def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
+        return Result(self.function(hidden, weight, target, **self.translated(options)))
+
+
+ALL = (Quack,)
