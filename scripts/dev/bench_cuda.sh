@@ -76,7 +76,8 @@ card_step() {  # card_step WHAT FILE ARGS...
 # All methods with times on random data, then errors on the two kinds that are hard.
 card_headline() {  # card_headline SIZES ROUNDS
   local methods=naive,chunked,fused,recompute,forward,naive-eager,fused-liger data
-  card_step "$1 bf16" headline "n$1" bf16 --methods "$methods" --rounds "$2"
+  # Long enough to bring the card to the clock that its power limit leaves.
+  card_step "$1 bf16" headline "n$1" bf16 --methods "$methods" --rounds "$2" --warm-seconds 8
   for data in peaked confident; do
     card_step "$1 bf16, errors on $data data" headline "n$1" bf16 --methods "$methods" \
       --rounds 0 --data "$data"
