@@ -43,9 +43,10 @@ extern "C" {
  * or reordered within one FLCE_ABI_MAJOR. Structs of an older minor version (their struct_size is
  * smaller) work as before: the fields that they lack count as 0.
  * 1.1: CUDA; stream and check_targets, route and allow_tf32, flce_scale_grads_on,
- * flce_cuda_refusal. 1.2: flce_parse_bytes. 1.3: FLCE_ROUTE_HOPPER. */
+ * flce_cuda_refusal. 1.2: flce_parse_bytes. 1.3: FLCE_ROUTE_HOPPER. 1.4: slab of a
+ * plan. */
 #define FLCE_ABI_MAJOR 1
-#define FLCE_ABI_MINOR 3
+#define FLCE_ABI_MINOR 4
 
 typedef int32_t flce_status;
 enum {
@@ -198,7 +199,9 @@ typedef struct flce_plan {
   /* Since 1.1. */
   int32_t route;      /* FLCE_ROUTE_AUTO: the device has no routes */
   int32_t allow_tf32; /* as requested */
-  int64_t slab;       /* vocabulary rows that the backward of recompute handles at once */
+
+  /* Since 1.4. */
+  int64_t slab; /* vocabulary rows that the backward of recompute handles at once */
 } flce_plan;
 
 FLCE_C_API const char* flce_version(void);

@@ -47,6 +47,8 @@ flce_status guarded(Body&& body) noexcept {
 constexpr std::uint64_t kArgsSize = 944;
 constexpr std::uint64_t kRequestSize = 40;
 constexpr std::uint64_t kPlanSize = 96;
+constexpr std::uint64_t kPlanSizeOf11 = 104;  // with allow_tf32
+constexpr std::uint64_t kPlanSizeOf14 = 112;  // with slab
 constexpr std::uint64_t kLargestStruct = 1u << 16;
 
 void require_size(const char* name, std::uint64_t given, std::uint64_t smallest) {
@@ -275,14 +277,14 @@ flce_status flce_make_plan(const flce_args* args, const flce_plan_request* reque
     require_size("flce_plan", size, kPlanSize);
     flce_plan_request wanted{};
     if (request != nullptr) wanted = taken("flce_plan_request", request, kRequestSize);
-    require(wanted.allow_tf32 == 0 || size >= sizeof(flce_plan),
+    require(wanted.allow_tf32 == 0 || size >= kPlanSizeOf11,
             "allow_tf32 is set, but flce_plan of {} bytes cannot keep it; it needs {}", size,
-            sizeof(flce_plan));
+            kPlanSizeOf11);
     flce_plan made = plain_plan(make(a, wanted));
-    require(size >= sizeof(flce_plan) || wanted.budget_bytes == 0 || made.method != FLCE_RECOMPUTE,
+    require(size >= kPlanSizeOf14 || wanted.budget_bytes == 0 || made.method != FLCE_RECOMPUTE,
             "budget_bytes is set, but flce_plan of {} bytes cannot keep the slab that the budget "
             "gives recompute; it needs {}",
-            size, sizeof(flce_plan));
+            size, kPlanSizeOf14);
     made.struct_size = size;
     std::memset(plan, 0, size);
     std::memcpy(plan, &made, std::min<std::uint64_t>(size, sizeof made));

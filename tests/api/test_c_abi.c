@@ -29,6 +29,7 @@ AT(flce_plan_request, allow_tf32, 44);
 AT(flce_plan, chunk, 56);
 AT(flce_plan, method, 80);
 AT(flce_plan, route, 96);
+AT(flce_plan, slab, 104);
 AT(flce_plan, allow_tf32, 100);
 
 static void test_defaults(void) {

@@ -193,7 +193,7 @@ _ERRORS: dict[int, type[Error]] = {
 }
 
 # The newest function that is called here came with this minor version.
-_ABI_MAJOR, _ABI_MINOR = 1, 3
+_ABI_MAJOR, _ABI_MINOR = 1, 4
 _FILE = "libflce.so.0"
 _HERE = Path(__file__).resolve().parent
 
