@@ -40,45 +40,49 @@ def gigabytes(text):
     return f"{float(text) / 1e9:.2f} GB" if float(text) else "-"
 
 
-def steps_table(rows):
-    """One line a way; times beside eager code's."""
-    by_way = {row["way"]: row for row in rows if row["what"] == "steps"}
-    first = by_way.get("eager")
+def rows_by_way(rows, what):
+    return {row["way"]: row for row in rows if row["what"] == what}
+
+
+def way_table(rows, what, header, cells_of):
+    """One line a way: `cells_of(row, row of eager code or None)` stands behind its name."""
+    by_way = rows_by_way(rows, what)
     lines = []
     for way in WAYS:
-        row = by_way.get(way)
-        if row is None:
-            lines.append([f"`{way}`", MISSING] + [""] * 5)
-            continue
-        step, head = float(row["step_ms"]), float(row["head_ms"])
-        per_second = int(row["batch"]) * int(row["sequence"]) / step * 1e3
-        lines.append([
-            f"`{way}`", f"{step:.1f} ({float(row['min_ms']):.1f}–{float(row['max_ms']):.1f})",
+        cells = [MISSING] + [""] * (len(header) - 1)
+        if way in by_way:
+            cells = cells_of(by_way[way], by_way.get("eager"))
+        lines.append([f"`{way}`", *cells])
+    return table(["", *header], lines)
+
+
+def steps_cells(row, first):
+    step, head = float(row["step_ms"]), float(row["head_ms"])
+    per_second = int(row["batch"]) * int(row["sequence"]) / step * 1e3
+    return [f"{step:.1f} ({float(row['min_ms']):.1f}–{float(row['max_ms']):.1f})",
             f"{step / float(first['step_ms']):.3f}" if first else "-", f"{per_second:.0f}",
-            f"{head:.1f}", f"{100 * head / step:.0f} %", gigabytes(row["peak_bytes"])])
-    return table(["", "a step, ms (min–max)", "of eager", "tokens a second", "head and loss, ms",
-                  "of the step", "peak"], lines)
+            f"{head:.1f}", f"{100 * head / step:.0f} %", gigabytes(row["peak_bytes"])]
+
+
+def steps_table(rows):
+    return way_table(rows, "steps", ["a step, ms (min–max)", "of eager", "tokens a second",
+                                     "head and loss, ms", "of the step", "peak"], steps_cells)
+
+
+def largest_cells(row, first):
+    batch = int(row["batch"])
+    times = f"{batch / int(first['batch']):.1f}" if first and int(first["batch"]) else "-"
+    return [batch, batch * int(row["sequence"]), times,
+            f"{gigabytes(row['peak_bytes'])} of {gigabytes(row['total_bytes'])}"]
 
 
 def largest_table(rows):
-    by_way = {row["way"]: row for row in rows if row["what"] == "largest"}
-    first = by_way.get("eager")
-    lines = []
-    for way in WAYS:
-        row = by_way.get(way)
-        if row is None:
-            lines.append([f"`{way}`", MISSING, "", "", ""])
-            continue
-        batch = int(row["batch"])
-        times = f"{batch / int(first['batch']):.1f}" if first and int(first["batch"]) else "-"
-        lines.append([f"`{way}`", batch, batch * int(row["sequence"]), times,
-                      f"{gigabytes(row['peak_bytes'])} of {gigabytes(row['total_bytes'])}"])
-    return table(["", "sequences", "tokens", "of eager", "peak"], lines)
+    return way_table(rows, "largest", ["sequences", "tokens", "of eager", "peak"], largest_cells)
 
 
 def shares(rows):
     """The sentence that says what share of a step the head is."""
-    by_way = {row["way"]: row for row in rows if row["what"] == "steps"}
+    by_way = rows_by_way(rows, "steps")
     parts = []
     for before, after in (("eager", "flce"), ("compile", "flce-compile")):
         if before in by_way and after in by_way:
