@@ -18,13 +18,20 @@ __device__ inline const __nv_bfloat16* row_of(const Matrix& m, std::int64_t row)
 // A row's elements come and go by 16 bytes: rows begin on them, H is a multiple of 8.
 constexpr int kUnit = 8;
 
-__device__ inline void load_unit(const __nv_bfloat16* from, float (&value)[kUnit]) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(from);
+__device__ inline uint4 bits_of_unit(const __nv_bfloat16* from) {
+  return *reinterpret_cast<const uint4*>(from);
+}
+
+__device__ inline void unpack_unit(const uint4& bits, float (&value)[kUnit]) {
   const unsigned pairs[] = {bits.x, bits.y, bits.z, bits.w};
   for (int i = 0; i < kUnit / 2; ++i) {
     value[2 * i] = __uint_as_float(pairs[i] << 16);
     value[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
   }
+}
+
+__device__ inline void load_unit(const __nv_bfloat16* from, float (&value)[kUnit]) {
+  unpack_unit(bits_of_unit(from), value);
 }
 
 __device__ inline void store_unit(__nv_bfloat16* to, const float (&value)[kUnit]) {

@@ -10,50 +10,104 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
-// Of a block: few are anyone's first in a slab, and most have one token.
-constexpr int kTokens = 8;
+// Tokens that a thread looks at in one step, and rows that it loads before it adds the first.
+constexpr int kLook = 8;
+constexpr int kBatch = 4;
+// Of a block, which takes its targets one after another.
+constexpr int kFewTokens = 8;
+constexpr int kManyTokens = 8192;
 
-// Of the tokens from `base` on, one a thread, those that have the target and a term, as a list.
-__device__ int list_tokens(const Chunk& chunk, int target, int base, int* list, int* votes_of) {
-  const int token = base + static_cast<int>(threadIdx.x);
-  const bool matches = token < chunk.rows && chunk.tokens.target[token] == target &&
-                       chunk.tokens.target_term[token] != 0.0f;
-  const unsigned votes = __ballot_sync(0xffffffffu, matches);
+// Tokens in their order.
+struct TokenList {
+  int tokens[kThreads * kLook];
+  int counts[kWarps];
+};
+
+// A bit for each of kLook tokens from `base` on that has the target and a term.
+__device__ unsigned matches_of(const Chunk& chunk, int target, int base) {
+  unsigned matches = 0;
+  if (base + kLook <= chunk.rows) {
+    const auto* const from = reinterpret_cast<const int4*>(chunk.tokens.target + base);
+    const int4 a = from[0];
+    const int4 b = from[1];
+    const int of[kLook] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    for (int i = 0; i < kLook; ++i) matches |= unsigned{of[i] == target} << i;
+  } else {
+    for (int i = 0; base + i < chunk.rows; ++i) {
+      matches |= unsigned{chunk.tokens.target[base + i] == target} << i;
+    }
+  }
+  for (unsigned left = matches; left != 0; left &= left - 1) {
+    const int i = __ffs(static_cast<int>(left)) - 1;
+    if (chunk.tokens.target_term[base + i] == 0.0f) matches &= ~(1u << i);
+  }
+  return matches;
+}
+
+// The target's tokens among kThreads * kLook from `base` on, a multiple of kLook. Most steps find
+// none, and cost one barrier.
+__device__ int list_tokens(const Chunk& chunk, int target, int base, TokenList& list) {
+  const int own_base = base + static_cast<int>(threadIdx.x) * kLook;
+  unsigned matches = matches_of(chunk, target, own_base);
+  if (__syncthreads_or(static_cast<int>(matches)) == 0) return 0;
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
-  __syncthreads();  // the list before this one has been used
-  if (lane == 0) votes_of[warp] = __popc(votes);
+  const int own = __popc(matches);
+  int up_to = own;
+  for (int by = 1; by < kWarp; by *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, up_to, by);
+    if (lane >= by) up_to += before;
+  }
+  if (lane == kWarp - 1) list.counts[warp] = up_to;
   __syncthreads();
   int count = 0;
-  int at = 0;
+  int at = up_to - own;
   for (int w = 0; w < kWarps; ++w) {
-    if (w == warp) at = count;
-    count += votes_of[w];
+    if (w < warp) at += list.counts[w];
+    count += list.counts[w];
   }
-  if (matches) list[at + __popc(votes & ((1u << lane) - 1u))] = token;
+  for (; matches != 0; matches &= matches - 1) {
+    list.tokens[at++] = own_base + __ffs(static_cast<int>(matches)) - 1;
+  }
   __syncthreads();
   return count;
 }
 
+// sum += t_i x_i of up to kBatch tokens, added in their order.
+__device__ void add_batch(const Chunk& chunk, const Rows& x, const int* tokens, int count,
+                          int column, float (&sum)[kUnit]) {
+  uint4 bits[kBatch];
+  float term[kBatch];
+#pragma unroll
+  for (int k = 0; k < kBatch; ++k) {
+    const int token = tokens[min(k, count - 1)];
+    term[k] = chunk.tokens.target_term[token];
+    bits[k] = bits_of_unit(row_of(x, chunk.first + token) + column);
+  }
+#pragma unroll
+  for (int k = 0; k < kBatch; ++k) {
+    if (k >= count) break;
+    float value[kUnit];
+    unpack_unit(bits[k], value);
+    for (int i = 0; i < kUnit; ++i) sum[i] = fmaf(term[k], value[i], sum[i]);
+  }
+}
+
 // One target's sum of kUnit columns of the hidden states, for each thread of the block.
 __device__ void sum_target(const Chunk& chunk, const Rows& x, int target, int first, int count,
-                           int column, float (&sum)[kUnit]) {
-  __shared__ int list[kThreads];
-  __shared__ int votes_of[kWarps];
-  const auto add = [&](int token) {
-    if (column >= chunk.hidden) return;
-    const float term = chunk.tokens.target_term[token];
-    float value[kUnit];
-    load_unit(row_of(x, chunk.first + token) + column, value);
-    for (int i = 0; i < kUnit; ++i) sum[i] = fmaf(term, value[i], sum[i]);
-  };
+                           int column, TokenList& list, float (&sum)[kUnit]) {
   if (count == 1) {
-    add(first);
+    if (column >= chunk.hidden) return;
+    const float term = chunk.tokens.target_term[first];
+    load_unit(row_of(x, chunk.first + first) + column, sum);
+    for (float& value : sum) value *= term;
     return;
   }
-  for (int base = first; count > 0 && base < chunk.rows; base += kThreads) {
-    const int found = list_tokens(chunk, target, base, list, votes_of);
-    for (int k = 0; k < found; ++k) add(list[k]);
+  for (int base = first / kLook * kLook; count > 0 && base < chunk.rows; base += kThreads * kLook) {
+    const int found = list_tokens(chunk, target, base, list);
+    for (int k = 0; column < chunk.hidden && k < found; k += kBatch) {
+      add_batch(chunk, x, list.tokens + k, min(found - k, kBatch), column, sum);
+    }
     count -= found;
   }
 }
@@ -62,14 +116,15 @@ __device__ void sum_target(const Chunk& chunk, const Rows& x, int target, int fi
 template <typename Store>
 __global__ void __launch_bounds__(kThreads)
     target_sums(const __grid_constant__ Chunk chunk, const Rows x, const TargetLists lists,
-                int first_col, int cols, const Store store) {
+                int first_col, int cols, int block_tokens, const Store store) {
+  __shared__ TokenList list;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kUnit;
   // A lane of each warp looks at a token: most blocks of a slab have nothing to do.
   const int lane = threadIdx.x % kWarp;
-  const int first_row = blockIdx.x * kTokens;
+  const int first_row = blockIdx.x * block_tokens;
   int own_target = 0;
   int own_count = 0;
-  if (lane < kTokens && first_row + lane < chunk.rows) {
+  if (lane < block_tokens && first_row + lane < chunk.rows) {
     own_target = chunk.tokens.target[first_row + lane];
     const bool is_here = own_target >= first_col && own_target < first_col + cols;
     if (is_here && lists.first[own_target] == first_row + lane) {
@@ -83,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
     const int target = __shfl_sync(0xffffffffu, own_target, from);
     const int count = __shfl_sync(0xffffffffu, own_count, from);
     float sum[kUnit] = {};
-    sum_target(chunk, x, target, row, count, column, sum);
+    sum_target(chunk, x, target, row, count, column, list, sum);
     if (column < chunk.hidden) store(target - first_col, row, column, sum);
   }
 }
@@ -129,8 +184,12 @@ template <typename Store>
 void launch(const Chunk& chunk, const Rows& x, const TargetLists& lists, int first_col, int cols,
             const Store& store, cudaStream_t stream) {
   constexpr int kColumns = kThreads * kUnit;
-  const dim3 blocks((chunk.rows + kTokens - 1) / kTokens, (chunk.hidden + kColumns - 1) / kColumns);
-  target_sums<<<blocks, kThreads, 0, stream>>>(chunk, x, lists, first_col, cols, store);
+  // Few blocks where there are many tokens: a slab has the targets of few.
+  const int block_tokens = chunk.rows > kManyTokens ? kWarp : kFewTokens;
+  const dim3 blocks((chunk.rows + block_tokens - 1) / block_tokens,
+                    (chunk.hidden + kColumns - 1) / kColumns);
+  target_sums<<<blocks, kThreads, 0, stream>>>(chunk, x, lists, first_col, cols, block_tokens,
+                                               store);
 }
 
 }  // namespace
