@@ -39,8 +39,11 @@ double work_of_slab(const Problem& p, std::int64_t tokens, std::int64_t slab) {
   };
   const bool is_wide = hopper::is_wide_better(p.hidden, tokens, kMultiprocessors);
   const hopper::TileSize& tile = is_wide ? hopper::kWideGradientTile : hopper::kGradientTile;
+  const bool is_slab_tile = hopper::is_slab_tile_better(p.hidden, slab, kMultiprocessors);
+  const hopper::TileSize& of_weight =
+      is_slab_tile ? hopper::kSlabWeightTile : hopper::kGradientTile;
   return kWorkOfLaunches + work(hopper::kExponentialsTile, tokens, slab, p.hidden) +
-         work(tile, p.hidden, tokens, slab) + work(hopper::kGradientTile, p.hidden, slab, tokens);
+         work(tile, p.hidden, tokens, slab) + work(of_weight, p.hidden, slab, tokens);
 }
 
 // The last slab may be a smaller one.

@@ -7,6 +7,7 @@ flce_add_test(test_plan SANITIZERS
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_bytes.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_cost.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_cuda.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_plan_hopper_tiles.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_planner.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_published.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_route.cpp

@@ -14,6 +14,7 @@
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 
 #include "kernels/hopper/kernels.hpp"
+#include "kernels/hopper/tile_sizes.hpp"
 
 namespace flce::cuda::hopper {
 
@@ -24,11 +25,12 @@ enum class Schedule { kPingpong, kCooperative };
 enum class Raster { kAlongRows, kAlongCols };
 
 // The constant choices of one product (tiles.hpp).
-template <int kTileRows, int kTileCols, int kClusterRows, int kClusterCols, Schedule kSchedule,
-          Raster kRaster, int kSwizzle>
+template <const TileSize& kTile, Schedule kSchedule, Raster kRaster, int kSwizzle>
 struct Shape {
-  using Tile = cute::Shape<cute::Int<kTileRows>, cute::Int<kTileCols>, cute::_64>;
-  using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::Int<kClusterCols>, cute::_1>;
+  static constexpr const TileSize& kSize = kTile;
+  using Tile = cute::Shape<cute::Int<kTile.rows>, cute::Int<kTile.cols>, cute::_64>;
+  using Cluster =
+      cute::Shape<cute::Int<kTile.cluster_rows>, cute::Int<kTile.cluster_cols>, cute::_1>;
   using MainSchedule = std::conditional_t<kSchedule == Schedule::kPingpong,
                                           cutlass::gemm::KernelTmaWarpSpecializedPingpong,
                                           cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
@@ -115,7 +117,8 @@ cudaError_t launch_product(const ProductArgs& p, const VisitorArgs& visitor, cud
   args.epilogue.ptr_C = static_cast<decltype(args.epilogue.ptr_C)>(p.d);
   set_stride(args.epilogue.dC, p.d_stride);
   args.hw_info.sm_count = p.num_sms;
-  args.scheduler.max_swizzle_size = Shape::kMaxSwizzle;
+  args.scheduler.max_swizzle_size =
+      swizzle_of(Shape::kSize, p.m, p.n, p.num_sms, Shape::kMaxSwizzle);
   using Order = decltype(args.scheduler.raster_order);
   args.scheduler.raster_order = Shape::kIsAlongRows ? Order::AlongM : Order::AlongN;
   typename Kernel::Params params = Kernel::to_underlying_arguments(args, nullptr);

@@ -8,16 +8,16 @@
 
 namespace flce::cuda::hopper {
 
-using ExponentialsShape = Shape<kExponentialsTile.rows, kExponentialsTile.cols, 2, 1,
-                                Schedule::kPingpong, Raster::kAlongCols, 4>;
+using ExponentialsShape = Shape<kExponentialsTile, Schedule::kPingpong, Raster::kAlongCols, 4>;
 
 // Both gradients are made transposed: tiles of 192 columns divide a vocabulary with less waste than
 // they divide a hidden size.
-using GradientShape =
-    Shape<kGradientTile.rows, kGradientTile.cols, 1, 2, Schedule::kPingpong, Raster::kAlongRows, 1>;
+using GradientShape = Shape<kGradientTile, Schedule::kPingpong, Raster::kAlongRows, 1>;
 
 // Of grad_hidden, where it is better (is_wide_better).
-using WideGradientShape = Shape<kWideGradientTile.rows, kWideGradientTile.cols, 1, 2,
-                                Schedule::kCooperative, Raster::kAlongRows, 2>;
+using WideGradientShape = Shape<kWideGradientTile, Schedule::kCooperative, Raster::kAlongRows, 2>;
+
+// Of a slab's grad_weight, where it is better (is_slab_tile_better).
+using SlabWeightShape = Shape<kSlabWeightTile, Schedule::kPingpong, Raster::kAlongCols, 1>;
 
 }  // namespace flce::cuda::hopper
