@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common.hpp"
 
@@ -24,8 +25,14 @@ Json error_number(double error) {
   return std::isfinite(error) ? Json(error) : Json("inf");
 }
 
-double ratio(double seconds, double floor) {
-  return seconds < 0.0 || floor <= 0.0 ? -1.0 : seconds / floor;
+// The median of the rounds' ratios: a card's clock drifts from round to round, and what two
+// measurements of one round have in common cancels. Negative where there is none.
+double ratio(const std::vector<double>& seconds, const std::vector<double>& floor) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(seconds.size(), floor.size()); ++i) {
+    if (floor[i] > 0.0) ratios.push_back(seconds[i] / floor[i]);
+  }
+  return median_of(std::move(ratios));
 }
 
 // "tf32" is f32 with products of operands that are rounded to 10 bits.
@@ -48,7 +55,6 @@ Json row_values(const BenchResult& result, const BenchRow& row, const Machine& m
                 const std::string& set) {
   const Problem& p = result.problem;
   const double floor = median_of(result.card.floor_seconds);
-  const double median = row.seconds_median();
   Json values;
   values["device"] = result.card.name;
   values["date"] = machine.date;
@@ -57,10 +63,10 @@ Json row_values(const BenchResult& result, const BenchRow& row, const Machine& m
   values["method"] = row.asked.name();
   values["route"] = name_of(row.route);
   values["chunk"] = row.chunk;
-  values["median_ms"] = milliseconds(median);
+  values["median_ms"] = milliseconds(row.seconds_median());
   values["floor_ms"] = milliseconds(floor);
   values["hard_floor_ms"] = milliseconds(median_of(result.card.hard_floor_seconds));
-  values["ratio"] = rounded(ratio(median, floor), 1e4);
+  values["ratio"] = rounded(ratio(row.seconds, result.card.floor_seconds), 1e4);
   values["extra_bytes"] = count(row.extra_bytes);
   values["peak_bytes"] = count(row.peak_bytes);
   values["predicted_bytes"] = row.predicted_bytes;
@@ -97,7 +103,7 @@ std::string error_text(double error) { return or_dash(error >= 0.0, fmt::format(
 std::vector<std::string> table_cells(const BenchResult& result, const BenchRow& row) {
   const bool is_timed = !row.seconds.empty();
   const auto ratio_text = [&](const std::vector<double>& floor) {
-    const double value = ratio(row.seconds_median(), median_of(floor));
+    const double value = ratio(row.seconds, floor);
     return or_dash(value >= 0.0, fmt::format("{:.3f}", value));
   };
   return {row.asked.name(),
@@ -162,8 +168,8 @@ std::string cuda_table(const BenchResult& result, const Machine& machine) {
          table.text() + reasons +
          "predicted: bytes of workspace and saved memory by the plan; extra: their high-water mark "
          "in the run; peak: all that was allocated\non the card, inputs and outputs included; "
-         "ratio: median to that of the three products alone; to hard: to their fastest candidates;"
-         "\nerrors: relative, against the same problem in float64 on the card\n";
+         "ratio: to the three products alone, the median of the rounds' ratios; to hard: to their "
+         "fastest\ncandidates; errors: relative, against the same problem in float64 on the card\n";
 }
 
 }  // namespace flce::cli
