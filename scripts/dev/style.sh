@@ -43,6 +43,7 @@ style() {
   step "spelling" spelling
   step "layers" python3 "$root/tests/layers/check_layers.py" "$root"
   step "budgets" python3 "$root/tests/layers/check_budgets.py" "$root"
+  step "version" python3 "$root/tests/layers/check_version.py" "$root"
   step "links and paths in the docs" python3 "$root/tests/docs/check_docs.py" "$root"
   step "README.ko.md beside README.md" python3 "$root/tests/docs/check_translation.py" "$root"
   step "generated tables" python3 "$root/bench/report.py" --check

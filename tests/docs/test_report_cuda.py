@@ -28,7 +28,7 @@ def row(method, **changes):
                 ratio=0.96, extra_bytes=1000000000, peak_bytes=3000000000,
                 predicted_bytes=1000000000, predicted_peak_bytes=3000000000, err_loss=1e-7,
                 err_grad_hidden=1.7e-3, err_grad_weight=1.6e-3, data="random", set="headline",
-                watts=690, sm_mhz=1500, policy="measured", pays="yes", version="0.1.0")
+                watts=690, sm_mhz=1500, policy="measured", pays="yes", version="7.8.9")
     base.update(changes)
     return base
 
@@ -68,7 +68,7 @@ class ReportCuda(unittest.TestCase):
     def test_the_headline_and_its_floors(self):
         self.write("headline", [row("naive"), row("fused", median_ms=99.0), row("fused")])
         text = self.text()
-        self.assertIn("### NVIDIA H200\n\n2026-12-01; flce 0.1.0;", text)
+        self.assertIn("### NVIDIA H200\n\n2026-12-01; flce 7.8.9;", text)
         self.assertIn("| 4096×4096×128256 | bf16 | fused | 4096 | 18.0 (17.9–18.3) | 0.960 | 1.006 "
                       "| 1.00 GB | 3.00 GB | 1.0e-07 | 1.7e-03 | 1.6e-03 |", text)
         self.assertNotIn("99.0", text)  # the later row of a key counts

@@ -21,7 +21,7 @@ SETUP = {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 131072, "sequence": 
 
 
 def row(what, way, **changes):
-    base = dict(SETUP, device="NVIDIA H200", torch="2.11.0", version="0.1.0", text="a text",
+    base = dict(SETUP, device="NVIDIA H200", torch="2.11.0", version="7.8.9", text="a text",
                 date="2026-12-02", what=what, way=way, batch=4, steps=100, step_ms=100.0,
                 min_ms=99.0, max_ms=102.0, head_ms=60.0, peak_bytes=40e9, total_bytes=150e9,
                 parameter_bytes=0.74e9)

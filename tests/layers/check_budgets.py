@@ -18,11 +18,11 @@ SKIPPED_FOLDERS = {"build", "install", ".git", ".venv", ".cache", "__pycache__"}
 REASON = re.compile(r"budget: +\S+ +\S+")
 
 
-def sources(root):
+def sources(root, suffixes=SUFFIXES):
     for folder, names, files in os.walk(root):
         names[:] = sorted(n for n in names if n not in SKIPPED_FOLDERS)
         for name in sorted(files):
-            if name.endswith(SUFFIXES) or name in NAMES:
+            if name.endswith(suffixes) or name in NAMES:
                 yield os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The layer test and the budget test, tried on made-up trees with one fault each."""
+"""The tests of layers, budgets and the version, tried on made-up trees with one fault each."""
 import os
 import sys
 import tempfile
@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import check_budgets  # noqa: E402
 import check_layers  # noqa: E402
+import check_version  # noqa: E402
 
 GOOD = {
     "include/flce/flce.hpp": "#include <cstdint>\n",
@@ -137,6 +138,31 @@ class Budgets(unittest.TestCase):
         reason = "// budget: one table, read from top to bottom.\n"
         self.assertEqual(self.faults({"src/cpu/a.cpp": reason + "x\n" * 402}), [])
         self.assertEqual(len(self.faults({"src/cpu/a.cpp": "// budget:\n" + "x\n" * 402})), 1)
+
+
+class Version(unittest.TestCase):
+    PLACE = {"CMakeLists.txt": "# of all\nproject(flce VERSION 1.2.3 LANGUAGES C CXX)\n",
+             "CHANGELOG.md": "# Changes\n\n## 1.2.3, a day\n\n## 1.2.2, a day before\n"}
+
+    def faults(self, extra):
+        with tempfile.TemporaryDirectory() as folder:
+            tree(folder, {**self.PLACE, **extra})
+            return check_version.check(folder)[0]
+
+    def test_one_place(self):
+        others = 'x = "11.2.3"; y = "1.2.3.4"; z = "1.2.30"; "v.1.2.3"\n'
+        self.assertEqual(self.faults({"src/core/a.cpp": others, "docs/a.md": "1.2.3\n"}), [])
+
+    def test_a_second_place_is_named(self):
+        for path in ("src/core/a.cpp", "bench/a.py", "cmake/a.pc.in", "pyproject.toml"):
+            faults = self.faults({path: '\nversion = "1.2.3"\n'})
+            self.assertEqual(len(faults), 1, faults)
+            self.assertIn(f"{path}:2: the version", faults[0])
+
+    def test_the_changelog_follows(self):
+        faults = self.faults({"CHANGELOG.md": "## 1.2.2, a day before\n"})
+        self.assertIn("CHANGELOG.md: its newest entry", faults[0])
+        self.assertIn("0 lines", self.faults({"CMakeLists.txt": "project(flce)\n"})[0])
 
 
 if __name__ == "__main__":

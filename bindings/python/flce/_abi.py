@@ -332,7 +332,7 @@ def choice(name: str, value: str, known: dict[str, int]) -> int:
 
 
 def version() -> str:
-    """The version of the library, "0.1.0"."""
+    """The version of the library, "MAJOR.MINOR.PATCH"."""
     text: bytes = library().functions.flce_version()
     return text.decode()
 
