@@ -231,7 +231,7 @@ def update(root, check):
     """None, or what is wrong."""
     faults = [update_page(root, page, parts, check) for page, parts in PAGES]
     pictures = {**report_decide.pictures(root), **report_peers.plots(root),
-                **report_train.plots(root)}
+                **report_readme.pictures(root), **report_train.plots(root)}
     faults += [update_file(os.path.join(root, path), text, check)
                for path, text in pictures.items()]
     return "\n".join(filter(None, faults)) or None

@@ -13,7 +13,7 @@ import sys
 
 import published
 import report_torch
-from tables import read_rows, table
+from tables import gigabytes, read_rows, table
 
 COLUMNS = ("device", "date", "shape", "dtype", "method", "route", "chunk", "median_ms", "floor_ms",
            "hard_floor_ms", "ratio", "extra_bytes", "peak_bytes", "predicted_bytes", "err_loss",
@@ -69,12 +69,6 @@ def ms(value):
     if value is None:
         return "-"
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
-
-
-def gigabytes(value, digits=2):
-    if value is None:
-        return "-"
-    return f"{value / 1e6:.1f} MB" if value < 1e8 else f"{value / 1e9:.{digits}f} GB"
 
 
 def error(value):

@@ -8,9 +8,9 @@ between the page's markers.
 
 import report_cuda
 import report_map
-from report_cuda import by_chunks, find, gigabytes, ms
+from report_cuda import by_chunks, find, ms
 from report_figures import Plans, cards, figures, measured_plateau, saved
-from tables import table
+from tables import gigabytes, table
 
 NONE = "No figures of a card are here yet; `./dev bench cuda` makes them."
 RULE_HEADER = [

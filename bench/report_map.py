@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import plot_map
 import report_cuda
-from report_cuda import gigabytes
 from report_figures import NOT_YET
-from tables import read_rows, table
+from tables import gigabytes, read_rows, table
 
 # As in scripts/dev/bench_cuda.sh.
 RATIOS = (4, 8, 16, 32, 64, 111)

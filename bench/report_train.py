@@ -6,7 +6,7 @@ import glob
 import os
 from xml.sax.saxutils import escape
 
-from tables import read_rows, table
+from tables import gigabytes, read_rows, table
 
 WAYS = ("eager", "compile", "flce", "flce-compile")
 SETUP = ("layers", "hidden", "heads", "vocab", "sequence", "dtype")
@@ -34,10 +34,6 @@ def curves_of(rows):
     for row in sorted(rows, key=lambda row: int(row["step"])):
         found.setdefault(row["way"], []).append(float(row["loss"]))
     return {way: found[way] for way in WAYS if way in found}
-
-
-def gigabytes(text):
-    return f"{float(text) / 1e9:.2f} GB" if float(text) else "-"
 
 
 def rows_by_way(rows, what):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of a results file in, a Markdown table out: what the reports have in common."""
+
 import csv
 
 
@@ -16,3 +17,11 @@ def read_rows(path, columns):
 def table(header, lines):
     rule = ["---"] * len(header)
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule] + lines)
+
+
+def gigabytes(value, digits=2):
+    """Of bytes, as a number or as a file's text; "-" where there are none."""
+    if value in (None, ""):
+        return "-"
+    size = float(value)
+    return f"{size / 1e6:.1f} MB" if abs(size) < 1e8 else f"{size / 1e9:.{digits}f} GB"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every *.md: relative links, their anchors, and paths of this repository in backticks.
+"""Checks every *.md: relative links, their anchors, and paths of this repository in backticks; and
+that the C++ of README.md is the example that is compiled and run.
 
 usage: check_docs.py ROOT
 
@@ -16,6 +17,7 @@ import urllib.parse
 SKIPPED_FOLDERS = {"build", "install", ".git", ".venv", ".cache", "__pycache__"}
 ROOMS = ("src", "include", "tools", "tests", "docs", "examples", "cmake", "fuzz", "bench",
          "bindings", "scripts", ".ci")
+EXAMPLE = "examples/cpp/loss_and_grads.cpp"
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 LINK = re.compile(r"!?\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]"  # [text], perhaps with [brackets]
                   r"\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
@@ -118,12 +120,25 @@ def check_page(root, page):
                 yield number, fault
 
 
+def example_fault(root):
+    """None where the README shows the example from its first #include on; nor without a README."""
+    page, example = (os.path.join(root, name) for name in ("README.md", EXAMPLE))
+    if not os.path.exists(page):
+        return None
+    with open(page, encoding="utf-8") as file:
+        shown = re.findall(r"^```cpp\n(.*?)^```$", file.read(), re.M | re.S)
+    with open(example, encoding="utf-8") as file:
+        program = "#include" + file.read().partition("#include")[2]
+    return None if shown == [program] else f"README.md: its C++ is not that of {EXAMPLE}"
+
+
 def check(root):
     """All faults as 'file:line: text', and the number of pages looked at."""
     faults, count = [], 0
     for page in pages(root):
         count += 1
         faults += [f"{page}:{number}: {text}" for number, text in check_page(root, page)]
+    faults += filter(None, [example_fault(root)])
     return faults, count
 
 

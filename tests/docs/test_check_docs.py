@@ -18,11 +18,12 @@ FENCED = """
 
 
 class Docs(unittest.TestCase):
-    def faults(self, text):
+    def faults(self, text, **more):
         with tempfile.TemporaryDirectory() as root:
             for path, content in {
                     "docs/page.md": text, "src/core/check.hpp": "", "dev": "",
-                    "docs/other.md": "# The `rooms`, one by one\n## Twice\n## Twice\n"}.items():
+                    "docs/other.md": "# The `rooms`, one by one\n## Twice\n## Twice\n",
+                    **more}.items():
                 full = os.path.join(root, path)
                 os.makedirs(os.path.dirname(full), exist_ok=True)
                 with open(full, "w", encoding="utf-8") as file:
@@ -49,6 +50,14 @@ class Docs(unittest.TestCase):
             faults = self.faults(text)
             self.assertEqual(len(faults), 1, (text, faults))
             self.assertIn(part, faults[0])
+
+    def test_the_readme_shows_the_example(self):
+        shown = "#include <a>\nint main() {}\n"
+        tree = {check_docs.EXAMPLE: "// Says what.\n" + shown}
+        for program, is_right in ((shown, True), (shown + "\n", False)):
+            faults = self.faults("", **tree, **{"README.md": f"```cpp\n{program}```\n"})
+            self.assertEqual(not faults, is_right, faults)
+        self.assertIn(check_docs.EXAMPLE, self.faults("", **tree, **{"README.md": "none\n"})[0])
 
 
 if __name__ == "__main__":
