@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a results file in, a Markdown table out: what the reports have in common."""
+"""Rows of a results file in and out, a Markdown table out: what the benchmarks' programs and the
+reports have in common."""
 
 import csv
+import os
 
 
 def read_rows(path, columns):
@@ -12,6 +14,22 @@ def read_rows(path, columns):
         if missing:
             raise ValueError(f"{path}: no column {', '.join(missing)}")
         return list(reader)
+
+
+def write_rows(path, columns, rows):
+    """Puts a new file in the place of the old one, so that no end of the process leaves half of
+    one."""
+    part = f"{path}.{os.getpid()}.part"
+    os.makedirs(os.path.dirname(part) or ".", exist_ok=True)
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
 
 
 def table(header, lines):

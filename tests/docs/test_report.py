@@ -13,6 +13,7 @@ sys.path.insert(0, BENCH)
 import report  # noqa: E402
 import report_pages  # noqa: E402
 import results  # noqa: E402
+import tables  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
         "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
@@ -102,6 +103,19 @@ class Report(unittest.TestCase):
         rows = results.load(self.csv)
         self.assertEqual([(r["dtype"], r["threads"], r["median_ms"]) for r in rows],
                          [("f32", "2", "50.0"), ("bf16", "2", "60.0"), ("f32", "1", "60.0")])
+
+    def test_a_file_is_replaced_as_a_whole_or_not_at_all(self):
+        path = os.path.join(self.root, "made", "rows.csv")
+        tables.write_rows(path, ("a", "b"), [{"a": "1", "b": "2, 3"}])
+
+        def rows_that_end_badly():
+            yield {"a": "4"}
+            raise KeyError("no more")
+
+        with self.assertRaises(KeyError):
+            tables.write_rows(path, ("a", "b"), rows_that_end_badly())
+        self.assertEqual(tables.read_rows(path, ("a",)), [{"a": "1", "b": "2, 3"}])
+        self.assertEqual(os.listdir(os.path.dirname(path)), ["rows.csv"])
 
     def test_other_columns_are_refused(self):
         with open(self.csv, "w", encoding="utf-8") as file:
