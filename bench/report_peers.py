@@ -117,10 +117,7 @@ def groups(timed: list[Row]) -> list[tuple[str, list[Row]]]:
     for row in timed:
         found.setdefault((row["dtype"], row["shape"]), []).append(row)
     order = sorted(found, key=lambda pair: (pair[0], size(pair[1]), pair[1]))
-    return [
-        (f"{shape.replace('x', '×')} {dtype}", found[dtype, shape])
-        for dtype, shape in order
-    ]
+    return [(f"{shape.replace('x', '×')} {dtype}", found[dtype, shape]) for dtype, shape in order]
 
 
 def plot(timed: list[Row]) -> str:

@@ -12,8 +12,8 @@ import os
 import report_peers
 import report_train
 import results
+from cuda_rows import find
 from readme_words import WORDS
-from report_cuda import find
 from report_peers_plot import Column, Panel, svg
 from tables import gigabytes, table
 

@@ -7,6 +7,7 @@ usage: results.py slug    the name of this machine's file, without .csv
 bench_rivals (bench/cpu/results.cpp) writes the same columns. A rerun replaces the rows of the same
 key. No field holds a comma or a quote.
 """
+
 import os
 import re
 import sys
@@ -14,10 +15,30 @@ import sys
 from tables import write_rows
 
 KEY = ("series", "system", "tokens", "hidden", "vocab", "dtype", "isa", "threads")
-COLUMNS = KEY + (
-    "method", "chunk", "rounds", "median_ms", "min_ms", "max_ms", "gflops", "peak_gflops",
-    "share_of_peak", "ours_ms", "ratio_to_ours", "extra_bytes", "diff_loss", "diff_grad_hidden",
-    "diff_grad_weight", "kernel", "system_version", "flce_version", "compiler", "cpu_model", "date")
+COLUMNS = (
+    *KEY,
+    "method",
+    "chunk",
+    "rounds",
+    "median_ms",
+    "min_ms",
+    "max_ms",
+    "gflops",
+    "peak_gflops",
+    "share_of_peak",
+    "ours_ms",
+    "ratio_to_ours",
+    "extra_bytes",
+    "diff_loss",
+    "diff_grad_hidden",
+    "diff_grad_weight",
+    "kernel",
+    "system_version",
+    "flce_version",
+    "compiler",
+    "cpu_model",
+    "date",
+)
 
 
 def key_of(row):
@@ -68,8 +89,10 @@ def cpu_facts():
 def cpu_model():
     """As bench/cpu/results.cpp: many virtual machines give no more than a brand."""
     facts = cpu_facts()
-    return (f"{facts.get('model name', '')} (family {facts.get('cpu family', '')} "
-            f"model {facts.get('model', '')})")
+    return (
+        f"{facts.get('model name', '')} (family {facts.get('cpu family', '')} "
+        f"model {facts.get('model', '')})"
+    )
 
 
 def slug(model):

@@ -34,7 +34,7 @@ def write_rows(path, columns, rows):
 
 def table(header, lines):
     rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule] + lines)
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule, *lines])
 
 
 def gigabytes(value, digits=2):

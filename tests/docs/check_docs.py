@@ -8,6 +8,7 @@ usage: check_docs.py ROOT
 A path in backticks counts when its first part is a folder of ours ('src/core/check.hpp') or when it
 starts with './'; one with '<', '*' or '...' is a pattern and one under build/ is made later.
 """
+
 import glob
 import os
 import re
@@ -15,12 +16,26 @@ import sys
 import urllib.parse
 
 SKIPPED_FOLDERS = {"build", "install", ".git", ".venv", ".cache", "__pycache__"}
-ROOMS = ("src", "include", "tools", "tests", "docs", "examples", "cmake", "fuzz", "bench",
-         "bindings", "scripts", ".ci")
+ROOMS = (
+    "src",
+    "include",
+    "tools",
+    "tests",
+    "docs",
+    "examples",
+    "cmake",
+    "fuzz",
+    "bench",
+    "bindings",
+    "scripts",
+    ".ci",
+)
 EXAMPLE = "examples/cpp/loss_and_grads.cpp"
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-LINK = re.compile(r"!?\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]"  # [text], perhaps with [brackets]
-                  r"\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+LINK = re.compile(
+    r"!?\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]"  # [text], perhaps with [brackets]
+    r"\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)"
+)
 REFERENCE = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?(\S+?)>?(?:\s+\"[^\"]*\")?\s*$")
 BACKTICKS = re.compile(r"(`+)(.+?)\1")
 PATH = re.compile(r"(?:\./)?[\w.\-]+(?:/[\w.\-+]+)*/?(?::\d+)?$")
@@ -76,8 +91,9 @@ def check_link(root, page, link):
     path, _, anchor = link.partition("#")
     path = urllib.parse.unquote(path)
     base = root if path.startswith("/") else os.path.join(root, os.path.dirname(page))
-    target = os.path.normpath(os.path.join(base, path.lstrip("/"))) if path \
-        else os.path.join(root, page)
+    target = (
+        os.path.normpath(os.path.join(base, path.lstrip("/"))) if path else os.path.join(root, page)
+    )
     if not os.path.exists(target):
         return f"link to '{link}': there is no such file"
     if os.path.relpath(target, root).startswith(".."):

@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import cuda_rows  # noqa: E402
 import plan_cases  # noqa: E402
 import published  # noqa: E402
 import report_decide  # noqa: E402
@@ -21,7 +22,7 @@ import report_figures  # noqa: E402
 import report_map  # noqa: E402
 from test_report_cuda import EXTRA, LLAMA, refused, row  # noqa: E402
 
-COLUMNS = report_map.report_cuda.COLUMNS + EXTRA
+COLUMNS = cuda_rows.COLUMNS + EXTRA
 QWEN = "16384x4096x151936"
 
 

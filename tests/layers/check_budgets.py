@@ -6,6 +6,7 @@ usage: check_budgets.py ROOT
 
 A file that needs more says why, in itself: a comment with 'budget:' and a reason.
 """
+
 import os
 import re
 import sys
@@ -38,8 +39,11 @@ def check(root):
         lines = text.splitlines()
         if len(lines) > MAX_LINES:
             faults.append(f"{path}: {len(lines)} lines, {MAX_LINES} at most")
-        faults += [f"{path}:{number}: {len(line)} columns, {MAX_COLUMNS} at most"
-                   for number, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS]
+        faults += [
+            f"{path}:{number}: {len(line)} columns, {MAX_COLUMNS} at most"
+            for number, line in enumerate(lines, 1)
+            if len(line) > MAX_COLUMNS
+        ]
     return faults, count
 
 
