@@ -49,8 +49,6 @@ NUMBERS = (
     "sm_mhz",
 )
 
-# DESIGN section 9: time over that of the three usual products; extra memory of fused.
-
 
 def load(path):
     """Rows with numbers as floats, None where a field is empty; ValueError for other columns."""
