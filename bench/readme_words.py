@@ -50,8 +50,8 @@ WORDS = {
         "빠르면서 메모리도 덜 쓰는 것: {beats}.",
         "nobody": "이 가운데 없음",
         "train": "학습에서: 디코더(층 {layers}개, H={hidden}, V={vocab}, 길이 {sequence}인 시퀀스 "
-        "{batch}개)의 한 스텝이 우리 것으로는 {ours} ms와 {our_peak}, eager 코드로는 {eager} ms와 "
-        "{eager_peak}입니다. 그런 시퀀스가 이 카드에 우리 것으로는 {our_most}개, eager 코드로는 "
+        "{batch}개)의 한 스텝이 FLCE로는 {ours} ms와 {our_peak}, eager 코드로는 {eager} ms와 "
+        "{eager_peak}입니다. 그런 시퀀스가 이 카드에 FLCE로는 {our_most}개, eager 코드로는 "
         "{most}개 들어갑니다.",
         "cpu": (
             "N×H×V",
