@@ -144,7 +144,8 @@ def example_fault(root):
     with open(page, encoding="utf-8") as file:
         shown = re.findall(r"^```cpp\n(.*?)^```$", file.read(), re.M | re.S)
     with open(example, encoding="utf-8") as file:
-        program = "#include" + file.read().partition("#include")[2]
+        program = file.read()
+    program = program[re.search(r"^#include", program, re.M).start() :]
     return None if shown == [program] else f"README.md: its C++ is not that of {EXAMPLE}"
 
 

@@ -74,7 +74,7 @@ class Docs(unittest.TestCase):
 
     def test_the_readme_shows_the_example(self):
         shown = "#include <a>\nint main() {}\n"
-        tree = {check_docs.EXAMPLE: "// Says what.\n" + shown}
+        tree = {check_docs.EXAMPLE: "// Says what, and that it has an #include.\n" + shown}
         for program, is_right in ((shown, True), (shown + "\n", False)):
             faults = self.faults("", **tree, **{"README.md": f"```cpp\n{program}```\n"})
             self.assertEqual(not faults, is_right, faults)
