@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import flce_ctypes  # noqa: E402
 import results  # noqa: E402
+from flce_ctypes import _abi  # noqa: E402
 
 try:
     import torch
@@ -81,14 +82,14 @@ class Problem:
         self.loss = torch.zeros(1)
         self.grad_hidden = torch.zeros(n, h, dtype=self.kind)
         self.grad_weight = torch.zeros(v, h, dtype=self.kind)
-        self.code = flce_ctypes.F32 if dtype == "f32" else flce_ctypes.BF16
+        self.code = _abi.F32 if dtype == "f32" else _abi.BF16
         self.fused = flce_ctypes.Fused(
             library,
             {
                 "hidden": (self.hidden.data_ptr(), n, h, self.code),
                 "weight": (self.weight.data_ptr(), v, h, self.code),
-                "target": (self.target.data_ptr(), n, None, flce_ctypes.I64),
-                "loss": (self.loss.data_ptr(), 1, None, flce_ctypes.F32),
+                "target": (self.target.data_ptr(), n, None, _abi.I64),
+                "loss": (self.loss.data_ptr(), 1, None, _abi.F32),
                 "grad_hidden": (self.grad_hidden.data_ptr(), n, h, self.code),
                 "grad_weight": (self.grad_weight.data_ptr(), v, h, self.code),
             },
