@@ -40,9 +40,7 @@ FIGURES = (
     Figure("after", "peak, the same, fused", f"{AFTER} GB", PEGOUD),
     Figure("saving", "saved by that", f"{SAVING} %", PEGOUD),
     Figure("plateau", "the plateau of chunks whose graph is kept, Qwen3-8B", "4.7 GB", TRILLION),
-    Figure(
-        "range", "memory saved, the range of all claims", "60-84 %", f"{LIGER}; {PEGOUD}"
-    ),
+    Figure("range", "memory saved, the range of all claims", "60-84 %", f"{LIGER}; {PEGOUD}"),
     Figure("throughput", "throughput of multi-GPU training", "+20 %", LIGER),
     Figure("training", "memory of multi-GPU training", "-60 %", LIGER),
     Figure("post_training", "memory of post-training losses", "-80 %", LIGER),

@@ -13,6 +13,7 @@ A marked part begins with a line '<!-- generated: cpu ... -->' ('cuda ...' for c
 report_cuda.py makes, 'train ...' report_train.py; report_decide.py, report_peers.py and
 report_readme.py name theirs) and ends with '<!-- end generated -->'.
 """
+
 import argparse
 import glob
 import math
@@ -45,15 +46,20 @@ def shape(row):
 
 def group_of(row):
     """Rows that stand beside each other: the same work on the same path and threads."""
-    return (int(row["tokens"]) * int(row["hidden"]) * int(row["vocab"]), shape(row), row["dtype"],
-            row["isa"], int(row["threads"]))
+    return (
+        int(row["tokens"]) * int(row["hidden"]) * int(row["vocab"]),
+        shape(row),
+        row["dtype"],
+        row["isa"],
+        int(row["threads"]),
+    )
 
 
 def groups(rows):
     found = {}
     for row in rows:
         found.setdefault(group_of(row), []).append(row)
-    return [found[key] for key in sorted(found, key=lambda k: (k[0], k[1], k[2] != "f32") + k[3:])]
+    return [found[key] for key in sorted(found, key=lambda k: (k[0], k[1], k[2] != "f32", *k[3:]))]
 
 
 def ms(text):
@@ -70,7 +76,7 @@ def slope(sizes, times):
     xs = [math.log(size) for size in sizes]
     ys = [math.log(time) for time in times]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
-    return (sum((a - x) * (b - y) for a, b in zip(xs, ys)) / sum((a - x) ** 2 for a in xs))
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys)) / sum((a - x) ** 2 for a in xs)
 
 
 def headline_table(rows):
@@ -78,14 +84,39 @@ def headline_table(rows):
     for group in groups(rows):
         group.sort(key=lambda row: (row["system"] != OURS, float(row["ratio_to_ours"])))
         for row in group:
-            lines.append([
-                shape(row), row["dtype"], row["system"], row["kernel"], row["threads"],
-                row["chunk"], f"{ms(row['median_ms'])} ({ms(row['min_ms'])}–{ms(row['max_ms'])})",
-                row["rounds"], f"{float(row['gflops']):.1f}",
-                f"{100 * float(row['share_of_peak']):.0f} %",
-                f"{float(row['ratio_to_ours']):.3f}", megabytes(row["extra_bytes"])])
-    return table(["N×H×V", "dtype", "system", "kernel", "threads", "chunk", "median ms (min–max)",
-                  "rounds", "GFLOP/s", "of the peak", "time / ours", "extra memory"], lines)
+            lines.append(
+                [
+                    shape(row),
+                    row["dtype"],
+                    row["system"],
+                    row["kernel"],
+                    row["threads"],
+                    row["chunk"],
+                    f"{ms(row['median_ms'])} ({ms(row['min_ms'])}–{ms(row['max_ms'])})",
+                    row["rounds"],
+                    f"{float(row['gflops']):.1f}",
+                    f"{100 * float(row['share_of_peak']):.0f} %",
+                    f"{float(row['ratio_to_ours']):.3f}",
+                    megabytes(row["extra_bytes"]),
+                ]
+            )
+    return table(
+        [
+            "N×H×V",
+            "dtype",
+            "system",
+            "kernel",
+            "threads",
+            "chunk",
+            "median ms (min–max)",
+            "rounds",
+            "GFLOP/s",
+            "of the peak",
+            "time / ours",
+            "extra memory",
+        ],
+        lines,
+    )
 
 
 def judged(rows):
@@ -105,16 +136,37 @@ def verdict_table(rows):
     """The best unfused code, and apart from it oneDNN held to one instruction set."""
     lines = []
     for ours, rivals, _ in judged(rows):
-        start = [shape(ours), ours["dtype"], ours["isa"], ours["threads"],
-                 f"{100 * float(ours['share_of_peak']):.0f} %"]
+        start = [
+            shape(ours),
+            ours["dtype"],
+            ours["isa"],
+            ours["threads"],
+            f"{100 * float(ours['share_of_peak']):.0f} %",
+        ]
         for row in rivals:
-            lines.append(start + [
-                row["system"], f"{1 / float(row['ratio_to_ours']):.3f}",
-                f"{megabytes(ours['extra_bytes'])} / {megabytes(row['extra_bytes'])}"])
+            lines.append(
+                [
+                    *start,
+                    row["system"],
+                    f"{1 / float(row['ratio_to_ours']):.3f}",
+                    f"{megabytes(ours['extra_bytes'])} / {megabytes(row['extra_bytes'])}",
+                ]
+            )
         if not rivals:
-            lines.append(start + ["none here", "-", megabytes(ours["extra_bytes"])])
-    return table(["N×H×V", "dtype", "path", "threads", "share of the peak", "best unfused",
-                  "ours / best unfused", "extra memory, ours / theirs"], lines)
+            lines.append([*start, "none here", "-", megabytes(ours["extra_bytes"])])
+    return table(
+        [
+            "N×H×V",
+            "dtype",
+            "path",
+            "threads",
+            "share of the peak",
+            "best unfused",
+            "ours / best unfused",
+            "extra memory, ours / theirs",
+        ],
+        lines,
+    )
 
 
 def losses(rows):
@@ -124,15 +176,18 @@ def losses(rows):
         where = f"{shape(ours)} {ours['dtype']} on {ours['isa']}, {ours['threads']} threads"
         share = float(ours["share_of_peak"])
         if share < SHARE_TARGET:
-            found.append(f"{where}: {100 * share:.0f} % of the peak, short of "
-                         f"{100 * SHARE_TARGET:.0f} %.")
+            found.append(
+                f"{where}: {100 * share:.0f} % of the peak, short of {100 * SHARE_TARGET:.0f} %."
+            )
         for row in rivals + others:
             ratio = float(row["ratio_to_ours"])
             if ratio < 1.0:
                 found.append(f"{where}: `{row['system']}` takes {ratio:.3f} of our time.")
             if row["extra_bytes"] and float(row["extra_bytes"]) < float(ours["extra_bytes"]):
-                found.append(f"{where}: `{row['system']}` needs {megabytes(row['extra_bytes'])} of "
-                             f"extra memory, we {megabytes(ours['extra_bytes'])}.")
+                found.append(
+                    f"{where}: `{row['system']}` needs {megabytes(row['extra_bytes'])} of "
+                    f"extra memory, we {megabytes(ours['extra_bytes'])}."
+                )
     return found
 
 
@@ -140,25 +195,49 @@ def scaling_lines(rows, series, column, letter):
     found = {}
     for row in rows:
         if row["series"] == series:
-            found.setdefault((row["system"], row["dtype"], row["isa"], row["threads"]),
-                             []).append(row)
+            found.setdefault((row["system"], row["dtype"], row["isa"], row["threads"]), []).append(
+                row
+            )
     for (system, dtype, isa, threads), points in sorted(found.items()):
         points.sort(key=lambda row: int(row[column]))
         sizes = [int(row[column]) for row in points]
         times = [float(row["median_ms"]) for row in points]
-        fixed = ", ".join(f"{name}={points[0][other]}" for _, other, name in SERIES
-                          if other != column)
-        yield [letter, system, dtype, isa, threads, fixed,
-               ", ".join(f"{size}: {ms(time)}" for size, time in zip(sizes, times)),
-               f"{slope(sizes, times):.3f}" if len(points) > 1 else "-",
-               f"{slope(sizes[1:], times[1:]):.3f}" if len(points) > 2 else "-"]
+        fixed = ", ".join(
+            f"{name}={points[0][other]}" for _, other, name in SERIES if other != column
+        )
+        yield [
+            letter,
+            system,
+            dtype,
+            isa,
+            threads,
+            fixed,
+            ", ".join(f"{size}: {ms(time)}" for size, time in zip(sizes, times)),
+            f"{slope(sizes, times):.3f}" if len(points) > 1 else "-",
+            f"{slope(sizes[1:], times[1:]):.3f}" if len(points) > 2 else "-",
+        ]
 
 
 def scaling_table(rows):
-    lines = [line for name, column, letter in SERIES
-             for line in scaling_lines(rows, name, column, letter)]
-    return lines and table(["grows", "system", "dtype", "path", "threads", "fixed", "size: ms",
-                            "slope", "slope above the smallest"], lines)
+    lines = [
+        line
+        for name, column, letter in SERIES
+        for line in scaling_lines(rows, name, column, letter)
+    ]
+    return lines and table(
+        [
+            "grows",
+            "system",
+            "dtype",
+            "path",
+            "threads",
+            "fixed",
+            "size: ms",
+            "slope",
+            "slope above the smallest",
+        ],
+        lines,
+    )
 
 
 def threads_table(rows):
@@ -172,12 +251,30 @@ def threads_table(rows):
         first = points[0]
         for row in points:
             speed_up = float(first["median_ms"]) / float(row["median_ms"])
-            lines.append(list(key) + [row["threads"], ms(row["median_ms"]),
-                                      f"{float(row['gflops']):.1f}",
-                                      f"{100 * float(row['share_of_peak']):.0f} %",
-                                      f"{speed_up:.2f}"])
-    return lines and table(["N×H×V", "system", "dtype", "path", "threads", "median ms", "GFLOP/s",
-                            "of the peak", "speed-up"], lines)
+            lines.append(
+                [
+                    *key,
+                    row["threads"],
+                    ms(row["median_ms"]),
+                    f"{float(row['gflops']):.1f}",
+                    f"{100 * float(row['share_of_peak']):.0f} %",
+                    f"{speed_up:.2f}",
+                ]
+            )
+    return lines and table(
+        [
+            "N×H×V",
+            "system",
+            "dtype",
+            "path",
+            "threads",
+            "median ms",
+            "GFLOP/s",
+            "of the peak",
+            "speed-up",
+        ],
+        lines,
+    )
 
 
 def listed(rows, column):
@@ -187,20 +284,28 @@ def listed(rows, column):
 def machine_section(rows):
     headline = [row for row in rows if row["series"] == "headline"]
     torch = [row for row in rows if row["series"] == "torch"]
-    parts = [f"### {listed(rows, 'cpu_model')}",
-             f"{listed(rows, 'date')}; {listed(rows, 'system_version')}; "
-             f"{listed(rows, 'compiler')}. Medians of interleaved rounds in one process; the peak "
-             "is that of the multiply-adds of the path in use, measured in the same rounds; extra "
-             "memory of a rival is what its loop allocates, not its library's own buffers."]
+    parts = [
+        f"### {listed(rows, 'cpu_model')}",
+        f"{listed(rows, 'date')}; {listed(rows, 'system_version')}; "
+        f"{listed(rows, 'compiler')}. Medians of interleaved rounds in one process; the peak "
+        "is that of the multiply-adds of the path in use, measured in the same rounds; extra "
+        "memory of a rival is what its loop allocates, not its library's own buffers.",
+    ]
     if headline:
         parts += [verdict_table(headline), headline_table(headline)]
     if torch:
-        parts += ["PyTorch's ways, with ours in the same process (extra memory: growth of the "
-                  "resident set's peak):", headline_table(torch)]
+        parts += [
+            "PyTorch's ways, with ours in the same process (extra memory: growth of the "
+            "resident set's peak):",
+            headline_table(torch),
+        ]
     if headline or torch:
         lost = losses(headline) + losses(torch)
-        parts.append("Where we lose:\n\n" + "\n".join(f"* {text}" for text in lost) if lost
-                     else "Where we lose: nowhere in this table.")
+        parts.append(
+            "Where we lose:\n\n" + "\n".join(f"* {text}" for text in lost)
+            if lost
+            else "Where we lose: nowhere in this table."
+        )
     for text in (scaling_table(rows), threads_table(rows)):
         if text:
             parts.append(text)
@@ -218,8 +323,10 @@ def marked(word):
 
 
 PAGES = (
-    ("docs/measured.md", (("cpu", generated), ("cuda", report_cuda.generated),
-                         ("train", report_train.generated))),
+    (
+        "docs/measured.md",
+        (("cpu", generated), ("cuda", report_cuda.generated), ("train", report_train.generated)),
+    ),
     ("docs/decide.md", report_decide.PARTS),
     ("docs/peers.md", (("peers", report_peers.generated),)),
     ("README.md", report_readme.parts("en")),
@@ -230,10 +337,15 @@ PAGES = (
 def update(root, check):
     """None, or what is wrong."""
     faults = [update_page(root, page, parts, check) for page, parts in PAGES]
-    pictures = {**report_decide.pictures(root), **report_peers.plots(root),
-                **report_train.plots(root)}
-    faults += [update_file(os.path.join(root, path), text, check)
-               for path, text in pictures.items()]
+    pictures = {
+        **report_decide.pictures(root),
+        **report_peers.plots(root),
+        **report_readme.pictures(root),
+        **report_train.plots(root),
+    }
+    faults += [
+        update_file(os.path.join(root, path), text, check) for path, text in pictures.items()
+    ]
     return "\n".join(filter(None, faults)) or None
 
 
@@ -264,8 +376,9 @@ def update_file(path, new, check):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     here = os.path.dirname(os.path.abspath(__file__))
     parser.add_argument("--root", default=os.path.dirname(here))
     parser.add_argument("--check", action="store_true")

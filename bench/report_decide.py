@@ -6,11 +6,12 @@ map is report_map.py's and the figures are report_figures.py's. bench/report.py 
 between the page's markers.
 """
 
+import cuda_rows
 import report_cuda
 import report_map
-from report_cuda import by_chunks, find, gigabytes, ms
+from cuda_rows import by_chunks, find, ms
 from report_figures import Plans, cards, figures, measured_plateau, saved
-from tables import table
+from tables import gigabytes, table
 
 NONE = "No figures of a card are here yet; `./dev bench cuda` makes them."
 RULE_HEADER = [
@@ -54,7 +55,7 @@ def curves(root):
             continue
         lines = [[f"`{name}`", *course(by_chunks(rows, name))] for name in methods]
         parts += [
-            f"Peak memory of the loss step on the {card.name}, {report_cuda.shape_text(rows[0])} "
+            f"Peak memory of the loss step on the {card.name}, {cuda_rows.shape_text(rows[0])} "
             f"{rows[0]['dtype']}:",
             table(["method", "in one chunk", "in most chunks", "lowest", "gained"], lines),
             plot(card, "memory_vs_chunks.svg", "peak memory against the number of chunks"),
@@ -73,7 +74,7 @@ def plot(card, name, text):
 
 def rule_line(row, vocab_over_hidden):
     """chunk, chunks, C·V over N·H"""
-    tokens = report_cuda.tokens(row)
+    tokens = cuda_rows.tokens(row)
     return [row["chunk"], row["num_chunks"], f"{row['chunk'] * vocab_over_hidden / tokens:.2f}"]
 
 
@@ -106,7 +107,7 @@ def chunks(root):
 def price(card, rows):
     _, hidden, vocab = map(int, rows[0]["shape"].split("x"))
     best = min(row["median_ms"] for row in rows)
-    rule = next_pow2(-(-report_cuda.tokens(rows[0]) // -(-vocab // hidden)))
+    rule = next_pow2(-(-cuda_rows.tokens(rows[0]) // -(-vocab // hidden)))
     lines = [
         [
             *rule_line(row, vocab / hidden),
@@ -119,7 +120,7 @@ def price(card, rows):
     ]
     header = ["chunk", "chunks", "C·V / (N·H)", "median ms", "of the fastest", "peak", ""]
     return [
-        f"`fused` on the {card.name}, {report_cuda.shape_text(rows[0])} {rows[0]['dtype']}:",
+        f"`fused` on the {card.name}, {cuda_rows.shape_text(rows[0])} {rows[0]['dtype']}:",
         table(header, lines),
         plot(card, "time_vs_chunk.svg", "time of the loss step against the chunk"),
     ]
@@ -140,7 +141,7 @@ def of_the_rule(rows):
 
 def beside_ours(ruled, own):
     _, hidden, vocab = map(int, ruled["shape"].split("x"))
-    line = [report_cuda.shape_text(ruled), -(-vocab // hidden)]
+    line = [cuda_rows.shape_text(ruled), -(-vocab // hidden)]
     for row in (ruled, own):
         line += [row["chunk"], f"{ms(row['median_ms'])} ms", gigabytes(row["peak_bytes"])]
     return [*line, f"{ruled['median_ms'] / own['median_ms']:.2f}"]
@@ -174,7 +175,7 @@ def memory(root):
             fits = row["median_ms"] is not None
             lines.append(
                 [
-                    report_cuda.shape_text(row),
+                    cuda_rows.shape_text(row),
                     f"`{row['method']}`",
                     gigabytes(row["predicted_peak_bytes"]),
                     f"{ms(row['median_ms'])} ms" if fits else "does not fit",

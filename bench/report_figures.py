@@ -8,9 +8,9 @@ ones from bench/published.py. bench/report_decide.py puts the table into its pag
 import glob
 import os
 
+import cuda_rows
 import published
-import report_cuda
-from report_cuda import by_chunks, find
+from cuda_rows import by_chunks, find
 from tables import read_rows, table
 
 GIB = 2**30
@@ -57,9 +57,9 @@ class Card:
 
     def __init__(self, folder):
         self.folder = folder
-        self.files = report_cuda.load_folder(folder)
+        self.files = cuda_rows.load_folder(folder)
         path = os.path.join(folder, "map.csv")
-        mapped = report_cuda.load(path) if os.path.exists(path) else []
+        mapped = cuda_rows.load(path) if os.path.exists(path) else []
         self.rows = [row for rows in (*self.files.values(), mapped) for row in rows]
         self.name = self.rows[-1]["device"] if self.rows else ""
 

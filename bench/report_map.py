@@ -10,11 +10,10 @@ import glob
 import os
 from typing import NamedTuple
 
+import cuda_rows
 import plot_map
-import report_cuda
-from report_cuda import gigabytes
 from report_figures import NOT_YET
-from tables import read_rows, table
+from tables import gigabytes, read_rows, table
 
 # As in scripts/dev/bench_cuda.sh.
 RATIOS = (4, 8, 16, 32, 64, 111)
@@ -146,7 +145,7 @@ def days(rows):
 
 def card_map(root, folder, name):
     path = os.path.join(folder, "map.csv")
-    rows = report_cuda.load(path) if os.path.exists(path) else []
+    rows = cuda_rows.load(path) if os.path.exists(path) else []
     about = "`./dev bench cuda --map` has not been run on this card yet."
     if rows:
         hidden = rows[0]["shape"].split("x")[1]
@@ -176,7 +175,7 @@ def point(methods):
     line = [
         f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.1f}",
         tokens,
-        report_cuda.shape_text(fused),
+        cuda_rows.shape_text(fused),
     ]
     line.append(f"{fused['chunk']}, {fused['route']}")
     for against in ("naive-eager", "naive"):

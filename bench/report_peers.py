@@ -12,7 +12,7 @@ import glob
 import os
 
 import report_peers_plot
-from tables import read_rows, table
+from tables import gigabytes, read_rows, table
 
 Row = dict  # of texts
 COLUMNS = (
@@ -25,7 +25,7 @@ FEATURES = (
     "answer",
 )  # fmt: skip
 HEADER = (
-    "system", "chunk", "median ms (min–max)", "floor ms", "of the floor",  # noqa: RUF001
+    "system", "chunk", "median ms (min–max)", "floor ms", "of the floor",
     "beyond the inputs", "first call ms", "loss", "grad_hidden", "grad_weight", "peaked: loss",
     "grad_hidden", "grad_weight", "",
 )  # fmt: skip
@@ -43,13 +43,6 @@ def ms(text: str) -> str:
         return "-"
     value = float(text)
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
-
-
-def gigabytes(text: str) -> str:
-    if not text:
-        return "-"
-    value = float(text)
-    return f"{value / 1e6:.1f} MB" if abs(value) < 1e8 else f"{value / 1e9:.2f} GB"
 
 
 def errors(row: Row | None) -> list[str]:
@@ -71,7 +64,7 @@ def size(shape: str) -> int:
 
 
 def spread(row: Row) -> str:
-    return f"{ms(row['median_ms'])} ({ms(row['min_ms'])}–{ms(row['max_ms'])})"  # noqa: RUF001
+    return f"{ms(row['median_ms'])} ({ms(row['min_ms'])}–{ms(row['max_ms'])})"
 
 
 def line(row: Row, peaked: Row | None) -> list[str]:
@@ -124,16 +117,14 @@ def groups(timed: list[Row]) -> list[tuple[str, list[Row]]]:
     for row in timed:
         found.setdefault((row["dtype"], row["shape"]), []).append(row)
     order = sorted(found, key=lambda pair: (pair[0], size(pair[1]), pair[1]))
-    return [
-        (f"{shape.replace('x', '×')} {dtype}", found[dtype, shape])  # noqa: RUF001
-        for dtype, shape in order
-    ]
+    return [(f"{shape.replace('x', '×')} {dtype}", found[dtype, shape]) for dtype, shape in order]
 
 
 def plot(timed: list[Row]) -> str:
     """Empty where nothing has a time beside a floor."""
     with_ratio = [row for row in timed if row["ratio"] and row["data"] == "random"]
-    return report_peers_plot.svg(groups(with_ratio)) if with_ratio else ""
+    panels = [report_peers_plot.Panel(title, rows) for title, rows in groups(with_ratio)]
+    return report_peers_plot.svg(panels) if panels else ""
 
 
 def times_section(path: str) -> str:

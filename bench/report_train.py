@@ -2,22 +2,44 @@
 """Tables and the plot of training end to end, from bench/results/<card>/train.csv and
 train_loss.csv, which bench/train/train.py writes. bench/report.py puts them into docs/measured.md.
 """
+
 import glob
 import os
 from xml.sax.saxutils import escape
 
-from tables import read_rows, table
+from tables import gigabytes, read_rows, table
 
 WAYS = ("eager", "compile", "flce", "flce-compile")
 SETUP = ("layers", "hidden", "heads", "vocab", "sequence", "dtype")
-COLUMNS = ("device", "torch", "version", "text", "date", "what", "way", "batch", "steps", "step_ms",
-           "min_ms", "max_ms", "head_ms", "peak_bytes", "total_bytes", "parameter_bytes", *SETUP)
+COLUMNS = (
+    "device",
+    "torch",
+    "version",
+    "text",
+    "date",
+    "what",
+    "way",
+    "batch",
+    "steps",
+    "step_ms",
+    "min_ms",
+    "max_ms",
+    "head_ms",
+    "peak_bytes",
+    "total_bytes",
+    "parameter_bytes",
+    *SETUP,
+)
 LOSS_COLUMNS = ("way", "batch", "step", "loss", *SETUP)
 MISSING = "not measured yet"
 SHOWN_LOSSES = 5
 
-COLORS = (("eager", "#d55e00", ""), ("compile", "#009e73", "8 5"), ("flce", "#0072b2", "3 4"),
-          ("flce-compile", "#cc79a7", "1 6"))
+COLORS = (
+    ("eager", "#d55e00", ""),
+    ("compile", "#009e73", "8 5"),
+    ("flce", "#0072b2", "3 4"),
+    ("flce-compile", "#cc79a7", "1 6"),
+)
 LEFT, RIGHT, TOP, BOTTOM = 90, 760, 70, 430
 
 
@@ -34,10 +56,6 @@ def curves_of(rows):
     for row in sorted(rows, key=lambda row: int(row["step"])):
         found.setdefault(row["way"], []).append(float(row["loss"]))
     return {way: found[way] for way in WAYS if way in found}
-
-
-def gigabytes(text):
-    return f"{float(text) / 1e9:.2f} GB" if float(text) else "-"
 
 
 def rows_by_way(rows, what):
@@ -59,21 +77,41 @@ def way_table(rows, what, header, cells_of):
 def steps_cells(row, first):
     step, head = float(row["step_ms"]), float(row["head_ms"])
     per_second = int(row["batch"]) * int(row["sequence"]) / step * 1e3
-    return [f"{step:.1f} ({float(row['min_ms']):.1f}–{float(row['max_ms']):.1f})",
-            f"{step / float(first['step_ms']):.3f}" if first else "-", f"{per_second:.0f}",
-            f"{head:.1f}", f"{100 * head / step:.0f} %", gigabytes(row["peak_bytes"])]
+    return [
+        f"{step:.1f} ({float(row['min_ms']):.1f}–{float(row['max_ms']):.1f})",
+        f"{step / float(first['step_ms']):.3f}" if first else "-",
+        f"{per_second:.0f}",
+        f"{head:.1f}",
+        f"{100 * head / step:.0f} %",
+        gigabytes(row["peak_bytes"]),
+    ]
 
 
 def steps_table(rows):
-    return way_table(rows, "steps", ["a step, ms (min–max)", "of eager", "tokens a second",
-                                     "head and loss, ms", "of the step", "peak"], steps_cells)
+    return way_table(
+        rows,
+        "steps",
+        [
+            "a step, ms (min–max)",
+            "of eager",
+            "tokens a second",
+            "head and loss, ms",
+            "of the step",
+            "peak",
+        ],
+        steps_cells,
+    )
 
 
 def largest_cells(row, first):
     batch = int(row["batch"])
     times = f"{batch / int(first['batch']):.1f}" if first and int(first["batch"]) else "-"
-    return [batch, batch * int(row["sequence"]), times,
-            f"{gigabytes(row['peak_bytes'])} of {gigabytes(row['total_bytes'])}"]
+    return [
+        batch,
+        batch * int(row["sequence"]),
+        times,
+        f"{gigabytes(row['peak_bytes'])} of {gigabytes(row['total_bytes'])}",
+    ]
 
 
 def largest_table(rows):
@@ -86,10 +124,14 @@ def shares(rows):
     parts = []
     for before, after in (("eager", "flce"), ("compile", "flce-compile")):
         if before in by_way and after in by_way:
-            share = [100 * float(by_way[way]["head_ms"]) / float(by_way[way]["step_ms"])
-                     for way in (before, after)]
-            parts.append(f"{share[0]:.0f} % of a step before (`{before}`), {share[1]:.0f} % after "
-                         f"(`{after}`)")
+            share = [
+                100 * float(by_way[way]["head_ms"]) / float(by_way[way]["step_ms"])
+                for way in (before, after)
+            ]
+            parts.append(
+                f"{share[0]:.0f} % of a step before (`{before}`), {share[1]:.0f} % after "
+                f"(`{after}`)"
+            )
     return "The head and its loss are " + "; ".join(parts) + "." if parts else ""
 
 
@@ -110,9 +152,11 @@ def losses_table(curves):
 
 def setup_text(row):
     tokens = int(row["batch"]) * int(row["sequence"])
-    return (f"{row['layers']} layers, H={row['hidden']}, {row['heads']} heads, V={row['vocab']}, "
-            f"{float(row['parameter_bytes']) / 1e9:.2f} GB of {row['dtype']} parameters; "
-            f"{row['batch']} sequences of {row['sequence']} are {tokens} tokens a step")
+    return (
+        f"{row['layers']} layers, H={row['hidden']}, {row['heads']} heads, V={row['vocab']}, "
+        f"{float(row['parameter_bytes']) / 1e9:.2f} GB of {row['dtype']} parameters; "
+        f"{row['batch']} sequences of {row['sequence']} are {tokens} tokens a step"
+    )
 
 
 def section(folder):
@@ -125,11 +169,15 @@ def section(folder):
     days = ", ".join(sorted({row["date"] for row in rows}))
     versions = ", ".join(sorted({row["version"] for row in rows}))
     torches = ", ".join(sorted({row["torch"] for row in rows}))
-    parts = [f"### {rows[0]['device']}: a step of training",
-             f"{days}; PyTorch {torches}, flce {versions}. "
-             f"{setup_text(steps[0]) + '. ' if steps else ''}Text: {rows[0]['text']}.",
-             steps_table(rows), shares(rows), "The most sequences that fit:\n\n" +
-             largest_table(rows), losses_table(curves)]
+    parts = [
+        f"### {rows[0]['device']}: a step of training",
+        f"{days}; PyTorch {torches}, flce {versions}. "
+        f"{setup_text(steps[0]) + '. ' if steps else ''}Text: {rows[0]['text']}.",
+        steps_table(rows),
+        shares(rows),
+        "The most sequences that fit:\n\n" + largest_table(rows),
+        losses_table(curves),
+    ]
     if curves:
         card = os.path.basename(os.path.normpath(folder))
         parts.append(f"![loss curves](../bench/results/{card}/train_loss.svg)")
@@ -138,7 +186,7 @@ def section(folder):
 
 def nice_step(span, most):
     """The smallest of 1, 2, 5 times a power of ten of which at most `most` cover the span."""
-    step = 10.0 ** -6
+    step = 10.0**-6
     while True:
         for factor in (1, 2, 5):
             if span / (factor * step) <= most:
@@ -167,8 +215,10 @@ class Axes:
         for line in range(num_lines + 1):
             loss = self.low + line * self.unit
             y = self.y(loss)
-            yield (f'<line x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}" '
-                   f'class="{"grid" if line else "axis"}"/>')
+            yield (
+                f'<line x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}" '
+                f'class="{"grid" if line else "axis"}"/>'
+            )
             yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{loss:.4g}</text>'
         gap = max(1, int(nice_step(self.length, 10)))
         for step in sorted({1, *range(gap, self.length + 1, gap)}):
@@ -181,26 +231,35 @@ def plot(curves, subtitle):
     """Loss over steps, a line a way; dashes let lines that coincide be seen."""
     axes = Axes(curves)
     title = "Loss of each step of training, by way"
-    dark = "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}" \
-           ".grid{stroke:#30363d}.axis{stroke:#9198a1}}"
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 500" width="900" '
-             'height="500" font-family="sans-serif" font-size="12">',
-             "<style>text{fill:#24292f}.page{fill:#ffffff}.grid{stroke:#d8dee4}"
-             ".axis{stroke:#57606a}" + dark + "</style>",
-             f"<title>{title}</title>", '<rect width="900" height="500" class="page"/>',
-             f'<text x="{LEFT}" y="28" font-size="16" font-weight="bold">{title}</text>',
-             f'<text x="{LEFT}" y="48">{escape(subtitle)}</text>', *axes.lines(),
-             f'<text x="{(LEFT + RIGHT) / 2}" y="{BOTTOM + 45}" text-anchor="middle">step</text>']
+    dark = (
+        "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.page{fill:#0d1117}"
+        ".grid{stroke:#30363d}.axis{stroke:#9198a1}}"
+    )
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 500" width="900" '
+        'height="500" font-family="sans-serif" font-size="12">',
+        "<style>text{fill:#24292f}.page{fill:#ffffff}.grid{stroke:#d8dee4}"
+        ".axis{stroke:#57606a}" + dark + "</style>",
+        f"<title>{title}</title>",
+        '<rect width="900" height="500" class="page"/>',
+        f'<text x="{LEFT}" y="28" font-size="16" font-weight="bold">{title}</text>',
+        f'<text x="{LEFT}" y="48">{escape(subtitle)}</text>',
+        *axes.lines(),
+        f'<text x="{(LEFT + RIGHT) / 2}" y="{BOTTOM + 45}" text-anchor="middle">step</text>',
+    ]
     for line, (way, color, dash) in enumerate(COLORS):
         if way not in curves:
             continue
-        points = " ".join(f"{axes.x(step):.1f},{axes.y(loss):.1f}"
-                          for step, loss in enumerate(curves[way], 1))
+        points = " ".join(
+            f"{axes.x(step):.1f},{axes.y(loss):.1f}" for step, loss in enumerate(curves[way], 1)
+        )
         style = f'stroke="{color}" stroke-width="2" stroke-dasharray="{dash or "none"}"'
         y = TOP + 20 * line
-        parts += [f'<polyline fill="none" {style} points="{points}"/>',
-                  f'<line x1="{RIGHT + 12}" y1="{y}" x2="{RIGHT + 42}" y2="{y}" {style}/>',
-                  f'<text x="{RIGHT + 48}" y="{y + 4}">{way}</text>']
+        parts += [
+            f'<polyline fill="none" {style} points="{points}"/>',
+            f'<line x1="{RIGHT + 12}" y1="{y}" x2="{RIGHT + 42}" y2="{y}" {style}/>',
+            f'<text x="{RIGHT + 48}" y="{y + 4}">{way}</text>',
+        ]
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -215,8 +274,10 @@ def plots(root):
         rows = read(folder, "train_loss.csv", LOSS_COLUMNS)
         if rows:
             first = rows[0]
-            subtitle = (f"{first['layers']} layers, H={first['hidden']}, V={first['vocab']}, "
-                        f"{first['batch']} sequences of {first['sequence']} tokens a step")
+            subtitle = (
+                f"{first['layers']} layers, H={first['hidden']}, V={first['vocab']}, "
+                f"{first['batch']} sequences of {first['sequence']} tokens a step"
+            )
             found[os.path.join(folder, "train_loss.svg")] = plot(curves_of(rows), subtitle)
     return found
 

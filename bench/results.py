@@ -7,15 +7,38 @@ usage: results.py slug    the name of this machine's file, without .csv
 bench_rivals (bench/cpu/results.cpp) writes the same columns. A rerun replaces the rows of the same
 key. No field holds a comma or a quote.
 """
+
 import os
 import re
 import sys
 
+from tables import write_rows
+
 KEY = ("series", "system", "tokens", "hidden", "vocab", "dtype", "isa", "threads")
-COLUMNS = KEY + (
-    "method", "chunk", "rounds", "median_ms", "min_ms", "max_ms", "gflops", "peak_gflops",
-    "share_of_peak", "ours_ms", "ratio_to_ours", "extra_bytes", "diff_loss", "diff_grad_hidden",
-    "diff_grad_weight", "kernel", "system_version", "flce_version", "compiler", "cpu_model", "date")
+COLUMNS = (
+    *KEY,
+    "method",
+    "chunk",
+    "rounds",
+    "median_ms",
+    "min_ms",
+    "max_ms",
+    "gflops",
+    "peak_gflops",
+    "share_of_peak",
+    "ours_ms",
+    "ratio_to_ours",
+    "extra_bytes",
+    "diff_loss",
+    "diff_grad_hidden",
+    "diff_grad_weight",
+    "kernel",
+    "system_version",
+    "flce_version",
+    "compiler",
+    "cpu_model",
+    "date",
+)
 
 
 def key_of(row):
@@ -49,11 +72,7 @@ def store(path, new_rows):
     for row in new_rows:
         clean = {name: plain(row.get(name, "")) for name in COLUMNS}
         rows[key_of(clean)] = clean
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        file.write(",".join(COLUMNS) + "\n")
-        for row in rows.values():
-            file.write(",".join(row[name] for name in COLUMNS) + "\n")
-    os.replace(path + ".part", path)
+    write_rows(path, COLUMNS, rows.values())
 
 
 def cpu_facts():
@@ -70,8 +89,10 @@ def cpu_facts():
 def cpu_model():
     """As bench/cpu/results.cpp: many virtual machines give no more than a brand."""
     facts = cpu_facts()
-    return (f"{facts.get('model name', '')} (family {facts.get('cpu family', '')} "
-            f"model {facts.get('model', '')})")
+    return (
+        f"{facts.get('model name', '')} (family {facts.get('cpu family', '')} "
+        f"model {facts.get('model', '')})"
+    )
 
 
 def slug(model):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a results file in, a Markdown table out: what the reports have in common."""
+"""Rows of a results file in and out, a Markdown table out: what the benchmarks' programs and the
+reports have in common."""
+
 import csv
+import os
 
 
 def read_rows(path, columns):
@@ -13,6 +16,30 @@ def read_rows(path, columns):
         return list(reader)
 
 
+def write_rows(path, columns, rows):
+    """Puts a new file in the place of the old one, so that no end of the process leaves half of
+    one."""
+    part = f"{path}.{os.getpid()}.part"
+    os.makedirs(os.path.dirname(part) or ".", exist_ok=True)
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
+
+
 def table(header, lines):
     rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule] + lines)
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in [header, rule, *lines])
+
+
+def gigabytes(value, digits=2):
+    """Of bytes, as a number or as a file's text; "-" where there are none."""
+    if value in (None, ""):
+        return "-"
+    size = float(value)
+    return f"{size / 1e6:.1f} MB" if abs(size) < 1e8 else f"{size / 1e9:.{digits}f} GB"

@@ -2,16 +2,16 @@
 """The result files: bench/results/<card>/peers.csv and features.csv.
 
 Columns are named as in the files of `flce bench --device cuda` (tools/flce/bench_cuda_report.cpp)
-where they mean the same. A file is always a whole one: it is written anew beside itself and put in
-the place of the old one, so that no end of the process leaves half a row.
+where they mean the same.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from tables import write_rows
 
 Row = dict[str, str]
 
@@ -63,25 +63,13 @@ class File:
             clean = {name: plain(row.get(name)) for name in self.columns}
             self.rows.pop(self.key_of(clean), None)
             self.rows[self.key_of(clean)] = clean
-        self.write()
+        write_rows(self.path, self.columns, self.rows.values())
 
     def drop(self, **wanted: str) -> None:
         """Forgets rows with these values; the next store writes the file."""
         for key, row in list(self.rows.items()):
             if all(row[name] == value for name, value in wanted.items()):
                 del self.rows[key]
-
-    def write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        try:
-            with part.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, self.columns, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(self.rows.values())
-            os.replace(part, self.path)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def timings(path: Path) -> File:

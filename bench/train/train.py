@@ -19,7 +19,6 @@ import argparse
 import csv
 import datetime
 import json
-import os
 import re
 import subprocess
 import sys
@@ -31,6 +30,10 @@ from typing import Any
 import torch
 
 import flce
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for tables, bench's own
+from tables import write_rows
+
 from model import DTYPES, WAYS, Setup
 from text import load, tokens_of
 
@@ -52,7 +55,7 @@ ON_A_CPU = Setup(2, 32, 2, 2048, 32, 2, "f32", 20261202)
 
 
 class Rows:
-    """A CSV file that is replaced as a whole, so that whoever reads it finds no half of one."""
+    """The rows of a CSV file, of which some take the place of others."""
 
     def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
         self.path, self.columns = path, columns
@@ -70,13 +73,7 @@ class Rows:
         """New rows in place of those that agree with `key`."""
         kept = [row for row in self.rows if not _agrees(row, key)]
         self.rows = kept + [{name: str(row.get(name, "")) for name in self.columns} for row in rows]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_suffix(".csv.part")
-        with part.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, self.columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows)
-        os.replace(part, self.path)
+        write_rows(self.path, self.columns, self.rows)
 
 
 def _agrees(row: dict[str, str], wanted: dict[str, Any]) -> bool:

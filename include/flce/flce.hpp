@@ -138,7 +138,7 @@ struct ProblemText {
 FLCE_API ProblemText parse_problem(std::string_view text);
 FLCE_API std::string format_problem(const Problem& problem, const PlanRequest& request = {});
 
-FLCE_API const char* version() noexcept;  // "0.1.0"
+FLCE_API const char* version() noexcept;  // of the library: "MAJOR.MINOR.PATCH"
 // The instruction set that the CPU backend chose: "portable", "avx2", "avx512", "avx512bf16".
 FLCE_API const char* cpu_isa() noexcept;
 

@@ -21,12 +21,22 @@ Shapes of a second machine or instruction set (FLCE_ISA) may stand beside them.
 Least squares of the relative errors, no constant below its floor. The best round counts: what
 disturbs a round only makes it slower. The terms here are those of cost_cpu.cpp; change both.
 """
+
 import csv
 import math
 import sys
 
-NAMES = ("product", "kLogitNs", "kExpGradientNs", "kLogitGradientNs", "kNarrowNs",
-         "kPackedWeightNs", "kAddedWeightNs", "kNarrowWeightNs", "kEagerNs")
+NAMES = (
+    "product",
+    "kLogitNs",
+    "kExpGradientNs",
+    "kLogitGradientNs",
+    "kNarrowNs",
+    "kPackedWeightNs",
+    "kAddedWeightNs",
+    "kNarrowWeightNs",
+    "kEagerNs",
+)
 FLOORS = (1.0,) + (0.01,) * 8
 SIZES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 EAGER = ("naive-eager", "chunked-eager")
@@ -41,7 +51,7 @@ def terms(row):
     logits, weight = tokens * vocab, vocab * hidden
     chunks, again = float(row["num_chunks"]), 2.0 if method == "recompute" else 1.0
     pieces = max(1, math.floor(float(row["chunk"]) / 512 + 0.5))
-    passes = chunks * (1 if method in EAGER + ("fused",) else pieces) * again
+    passes = chunks * (1 if method in (*EAGER, "fused") else pieces) * again
     threads = float(row["threads"])
     counts = [0.0] * len(NAMES)
     counts[1] = logits * again
@@ -102,8 +112,10 @@ def main():
         factors, rest = terms(row)
         model = 1e3 * (sum(c * f for c, f in zip(constants, factors)) + rest)
         best = float(row["min_ms"])
-        print(f"{row['problem']:30} {row['method']:14} {row['chunk']:>6} {best:9.2f} {model:9.2f} "
-              f"{100 * (model / best - 1):+5.0f}%")
+        print(
+            f"{row['problem']:30} {row['method']:14} {row['chunk']:>6} {best:9.2f} {model:9.2f} "
+            f"{100 * (model / best - 1):+5.0f}%"
+        )
 
 
 if __name__ == "__main__":

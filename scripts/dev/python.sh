@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by ./dev: `test_python` runs the tests of the Python package against the release build, in
-# a virtual environment of its own (build/venv), or with the Python that FLCE_PYTHON names; `soak`
-# runs random training steps.
+# a virtual environment of its own (build/venv), or with the Python that FLCE_PYTHON names; `wheel`
+# builds one; `soak` runs random training steps.
 
 test_python() {
   local wheel='' packages='' python=${FLCE_PYTHON:-}
@@ -59,15 +59,35 @@ PY
   "$python" -m pip install --disable-pip-version-check --quiet --requirement "$list"
 }
 
-# A wheel of this tree, for the CPU, in an environment without torch and numpy.
-try_wheel() {
-  local dir=$root/build/wheel venv=$root/build/wheel/venv
-  rm -rf "$dir/dist" "$venv"
+# wheel [--cpu]: into build/dist, and says its name and size.
+wheel() {
+  local cuda=AUTO made
+  case ${1:-} in
+    '') ;;
+    --cpu) cuda=OFF ;;
+    *) die "wheel: unknown argument '$1'; known: --cpu" ;;
+  esac
+  setup python
+  step "build the wheel" build_wheel "$cuda"
+  made=("$root"/build/dist/*.whl)
+  echo "${made[0]#"$root/"}, $(stat -c %s "${made[0]}" | numfmt --to=si)B"
+}
+
+# The one wheel of build/dist, whose name says that it serves every Python.
+build_wheel() {  # build_wheel AUTO|OFF, for FLCE_CUDA
+  local dist=$root/build/dist venv=$root/build/wheel/venv
+  rm -rf "$dist" "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/python" -m pip wheel "$root" --no-deps --wheel-dir "$dir/dist" \
-    -C cmake.define.FLCE_CUDA=OFF -C build-dir="$dir/build"
-  [[ $(ls "$dir/dist") == flce-*-py3-none-linux_*.whl ]]
-  "$venv/bin/python" -m pip install --no-index "$dir"/dist/*.whl
+  CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$venv/bin/python" -m pip wheel "$root" --no-deps \
+    --wheel-dir "$dist" -C cmake.define.FLCE_CUDA="$1" -C build-dir="$root/build/wheel/build"
+  [[ $(ls "$dist") == flce-*-py3-none-linux_*.whl ]]
+}
+
+# A wheel for the CPU, in an environment without torch and numpy.
+try_wheel() {
+  local venv=$root/build/wheel/venv
+  build_wheel OFF
+  "$venv/bin/python" -m pip install --no-index "$root"/build/dist/*.whl
   cd /
   "$venv/bin/flce" info
   "$venv/bin/python" -m flce info

@@ -9,7 +9,7 @@ packages_of() {
     bench) echo "${build[@]}" libopenblas-dev libdnnl-dev libbenchmark-dev ;;
     demo) echo "${build[@]}" bible-kjv bible-kjv-text ;;
     python) echo "${build[@]}" python3-venv ;;
-    style) echo git python3 clang-format codespell ;;
+    style) echo git python3 python3-venv clang-format codespell ;;
     format) echo git clang-format ;;
     fuzz) echo "${build[@]}" clang libclang-rt-dev ;;
     cross) echo g++ cmake ninja-build libfmt-dev g++-aarch64-linux-gnu qemu-user ;;

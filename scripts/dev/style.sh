@@ -37,12 +37,37 @@ check_format() {
   ! grep -qv '^note:' <<<"$faults" || [[ -z $faults ]]
 }
 
+# Ruff is pinned likewise; Debian 12 has none, so it comes from pip, into a place of its own.
+ruff_version=0.14.6
+
+ruff() { (cd "$root" && "$root/build/ruff/bin/ruff" "$@"); }
+
+has_ruff() { [[ $(ruff --version 2>/dev/null) == "ruff $ruff_version" ]]; }
+
+get_ruff() {
+  has_ruff && return
+  python3 -m venv "$root/build/ruff" &&
+    "$root/build/ruff/bin/pip" install --disable-pip-version-check --quiet "ruff==$ruff_version" &&
+    has_ruff
+}
+
+check_python() {
+  ruff check --quiet && ruff format --quiet --check ||
+    { echo "not as ruff wants it; ./dev format formats" && return 1; }
+}
+
 style() {
   setup style
   step "format" check_format
+  if (get_ruff) >/dev/null 2>&1; then
+    step "Python" check_python
+  else
+    echo "==> no ruff $ruff_version, and none to be had: the Python files are not checked"
+  fi
   step "spelling" spelling
   step "layers" python3 "$root/tests/layers/check_layers.py" "$root"
   step "budgets" python3 "$root/tests/layers/check_budgets.py" "$root"
+  step "version" python3 "$root/tests/layers/check_version.py" "$root"
   step "links and paths in the docs" python3 "$root/tests/docs/check_docs.py" "$root"
   step "README.ko.md beside README.md" python3 "$root/tests/docs/check_translation.py" "$root"
   step "generated tables" python3 "$root/bench/report.py" --check
@@ -51,4 +76,5 @@ style() {
 format() {
   setup format
   step "clang-format -i" clang_format -i
+  ! has_ruff || step "ruff format" ruff format
 }

@@ -7,14 +7,13 @@
 #include <cstring>
 #include <new>
 
+#include "api/planning.hpp"
 #include "api/registry.hpp"
-#include "api/validate.hpp"
 #include "core/check.hpp"
 #include "core/text.hpp"
 #include "flce/device.hpp"
 #include "flce/flce.h"
 #include "flce/flce.hpp"
-#include "plan/planner.hpp"
 
 namespace flce {
 namespace {
@@ -159,11 +158,8 @@ Plan make(const flce_args& args, const flce_plan_request& wanted, std::int64_t s
                             static_cast<ChunkPolicy>(wanted.policy),
                             static_cast<Route>(wanted.route),
                             wanted.allow_tf32 != 0};
-  const Problem problem = problem_of_args(args);
   const DeviceCaps caps = caps_for(device_of(args.device), wanted.num_threads);
-  validate_problem(problem);
-  validate_request(request, caps, problem.dtype);
-  return make_plan(registry(), problem, caps, request, false, slab);
+  return checked_plan(problem_of_args(args), caps, request, false, slab);
 }
 
 // The full plan behind the plain struct: planning again with its tiling, which is pure.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public entry points: validate once, then hand the plan's verbs to the method.
+#include "api/planning.hpp"
 #include "api/registry.hpp"
 #include "api/validate.hpp"
 #include "core/check.hpp"
@@ -58,16 +59,19 @@ void carry_out(const Backend& backend, const Step& step, const RunOptions& optio
 
 }  // namespace
 
-Plan plan(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
+Plan checked_plan(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request,
+                  bool report_only, std::int64_t slab) {
   validate_problem(problem);
   validate_request(request, caps, problem.dtype);
-  return make_plan(registry(), problem, caps, request, false);
+  return make_plan(registry(), problem, caps, request, report_only, slab);
+}
+
+Plan plan(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
+  return checked_plan(problem, caps, request, false);
 }
 
 Plan plan_report(const Problem& problem, const DeviceCaps& caps, const PlanRequest& request) {
-  validate_problem(problem);
-  validate_request(request, caps, problem.dtype);
-  return make_plan(registry(), problem, caps, request, true);
+  return checked_plan(problem, caps, request, true);
 }
 
 void run(const Plan& plan, const Inputs& inputs, const Outputs& outputs,

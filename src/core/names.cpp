@@ -65,6 +65,4 @@ Reduction reduction_of(std::string_view name) {
   return find_in<Reduction>(kReductionNames, name, "reduction");
 }
 
-const char* version() noexcept { return "0.1.0"; }
-
 }  // namespace flce

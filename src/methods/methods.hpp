@@ -24,6 +24,12 @@ inline int count_gemms(const Problem& p, int logits_gemms) {
   return logits_gemms + (p.wants.grad_hidden ? 1 : 0) + (p.wants.grad_weight ? 1 : 0);
 }
 
+// Every token's logits, until the backward pass has used them: what the baselines keep.
+inline Kept keeps_all_logits(const Problem& p, const Tiling&) {
+  if (!p.wants.any_gradient()) return {};
+  return {Keep::kLogits, std::max<std::int64_t>(p.tokens, 1), p.vocab, true};
+}
+
 // Tokens of a chunk's kept values; an empty batch keeps room for one.
 inline std::int64_t chunk_tokens(const Problem& p, const Tiling& tiling) {
   return std::max<std::int64_t>(std::min(tiling.chunk, p.tokens), 1);

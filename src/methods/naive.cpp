@@ -6,11 +6,6 @@
 namespace flce {
 namespace {
 
-Kept kept(const Problem& p, const Tiling&) {
-  if (!p.wants.any_gradient()) return {};
-  return {Keep::kLogits, std::max<std::int64_t>(p.tokens, 1), p.vocab, true};
-}
-
 void forward(const Backend& backend, const Step& step) {
   const Range tokens{0, step.problem().tokens};
   backend.scan_targets(step);
@@ -28,9 +23,12 @@ void backward(const Backend& backend, const Step& step) {
 
 }  // namespace
 
-const MethodInfo kMethodNaive{
-    Method::kNaive, false, [](const Problem& p) { return count_gemms(p, 1); },
-    never_refuses,  kept,  forward,
-    backward};
+const MethodInfo kMethodNaive{Method::kNaive,
+                              false,
+                              [](const Problem& p) { return count_gemms(p, 1); },
+                              never_refuses,
+                              keeps_all_logits,
+                              forward,
+                              backward};
 
 }  // namespace flce

@@ -41,7 +41,7 @@ constexpr Card kCards[] = {
 };
 
 // Large products sustain about this share of the data sheet: an H200 measured 640-700 of 989
-// TFLOP/s, held back by its power limit (DESIGN section 9, 2026-12-01).
+// TFLOP/s, held back by its power limit (docs/measured.md, 2026-12-01).
 constexpr double kSustainedShare = 0.7;
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 

@@ -11,13 +11,15 @@ them, and nothing else: the CUDA runtime in it must not meet another one in the 
 the C and C++ run-time libraries and nothing else: cuBLASLt and the driver are loaded when they are
 used, so that the library can be loaded where they are missing.
 """
+
 import os
 import re
 import subprocess
 import sys
 
 NEEDED = re.compile(
-    r"(libstdc\+\+|libc|libm|libgcc_s|libpthread|libdl|librt|ld-linux[\w-]*)\.so(\.\d+)*$")
+    r"(libstdc\+\+|libc|libm|libgcc_s|libpthread|libdl|librt|ld-linux[\w-]*)\.so(\.\d+)*$"
+)
 CUDA_DECLARED = {"flce_cuda_library"}
 CUDA_OURS = re.compile(r"(?:vtable|typeinfo|typeinfo name) for flce::Error$")
 OURS = re.compile(r"(?:(?:vtable|typeinfo|typeinfo name) for )?flce::")
@@ -43,10 +45,14 @@ def main():
         with open(os.path.join(sys.argv[2], "flce.h"), encoding="utf-8") as file:
             declared = set(re.findall(r"FLCE_C_API[^;]*?\b(flce_\w+)\(", file.read()))
     names = list(exported(library))
-    faults = [f"exports '{name}', which is not ours" for name in names
-              if name not in declared and not ours.match(name)]
-    faults += [f"does not export '{name}', which is declared"
-               for name in sorted(declared - set(names))]
+    faults = [
+        f"exports '{name}', which is not ours"
+        for name in names
+        if name not in declared and not ours.match(name)
+    ]
+    faults += [
+        f"does not export '{name}', which is declared" for name in sorted(declared - set(names))
+    ]
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-d", "-W", library))
     faults += [f"needs {name} at run time" for name in needed if not NEEDED.match(name)]
     if not declared:

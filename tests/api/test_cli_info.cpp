@@ -55,6 +55,13 @@ TEST_F(CliInfo, CalibratesOnceAndPlansWithIt) {
   EXPECT_FALSE(device()["matmul_flops"].is_null());
 }
 
+TEST_F(CliInfo, AWrongCommandIsNamedBesideTheKnownOnes) {
+  const std::string known = "plan, run, verify, bench, train, tune, info (see flce --help)";
+  expect_refused("nonsense", {"unknown command 'nonsense'; known commands: " + known});
+  expect_refused("--nonsense", {"unknown option '--nonsense'; known commands: " + known});
+  expect_refused("", {"no command was given; known: " + known});
+}
+
 TEST_F(CliInfo, IgnoresAFileThatItCannotUse) {
   fine("info --calibrate");
   const std::string good = read_file(cache_file());

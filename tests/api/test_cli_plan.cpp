@@ -103,7 +103,7 @@ TEST(CliPlan, JsonHasTheKeysOfTheIssue) {
   EXPECT_EQ(method_of(plan, "recompute")["gemms"], 4);
 }
 
-// The published figures of issue 3, item 5.
+// Published figures (bench/published.py).
 TEST(CliPlan, PublishedFigures) {
   const Json qwen = plan_json("--preset qwen3-8b --sequences 4 --sequence-length 4096");
   EXPECT_EQ(qwen["hidden_bytes"], 134217728);   // 0.13 GB

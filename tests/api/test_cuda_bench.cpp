@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `flce bench` on a card, real or pretended: planned bytes are allocated bytes, errors are those
-// against float64, and the file has the columns that bench/report_cuda.py reads.
+// against float64, and the file has the columns that bench/cuda_rows.py reads.
 #include <nlohmann/json.hpp>
 #include <set>
 

@@ -13,6 +13,7 @@
 #include "support/memory.hpp"
 #include "support/runner.hpp"
 #include "support/test_case.hpp"
+#include "support/wants.hpp"
 
 namespace flce_test {
 
@@ -25,15 +26,7 @@ inline Case right_case(flce::Dtype dtype = flce::Dtype::kF32) {
   c.in.temperature_per_token = random_weights(c, 6, rng);
   c.in.grad_output = random_normals(dtype, 6, 1.0, rng);
   c.in.reduction = oracle::Reduction::kNone;
-  c.wants = {.grad_bias = true,
-             .lse = true,
-             .logprob = true,
-             .entropy = true,
-             .z_loss = true,
-             .argmax = true,
-             .num_correct = true,
-             .num_valid = true,
-             .topk = 3};
+  c.wants = every_output(3);
   c.in.topk = 3;
   c.layout.grad_gap = 2;
   return c;

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every *.md: relative links, their anchors, and paths of this repository in backticks.
+"""Checks every *.md: relative links, their anchors, and paths of this repository in backticks; and
+that the C++ of README.md is the example that is compiled and run.
 
 usage: check_docs.py ROOT
 
 A path in backticks counts when its first part is a folder of ours ('src/core/check.hpp') or when it
 starts with './'; one with '<', '*' or '...' is a pattern and one under build/ is made later.
 """
+
 import glob
 import os
 import re
@@ -14,11 +16,26 @@ import sys
 import urllib.parse
 
 SKIPPED_FOLDERS = {"build", "install", ".git", ".venv", ".cache", "__pycache__"}
-ROOMS = ("src", "include", "tools", "tests", "docs", "examples", "cmake", "fuzz", "bench",
-         "bindings", "scripts", ".ci")
+ROOMS = (
+    "src",
+    "include",
+    "tools",
+    "tests",
+    "docs",
+    "examples",
+    "cmake",
+    "fuzz",
+    "bench",
+    "bindings",
+    "scripts",
+    ".ci",
+)
+EXAMPLE = "examples/cpp/loss_and_grads.cpp"
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-LINK = re.compile(r"!?\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]"  # [text], perhaps with [brackets]
-                  r"\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+LINK = re.compile(
+    r"!?\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]"  # [text], perhaps with [brackets]
+    r"\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)"
+)
 REFERENCE = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?(\S+?)>?(?:\s+\"[^\"]*\")?\s*$")
 BACKTICKS = re.compile(r"(`+)(.+?)\1")
 PATH = re.compile(r"(?:\./)?[\w.\-]+(?:/[\w.\-+]+)*/?(?::\d+)?$")
@@ -74,8 +91,9 @@ def check_link(root, page, link):
     path, _, anchor = link.partition("#")
     path = urllib.parse.unquote(path)
     base = root if path.startswith("/") else os.path.join(root, os.path.dirname(page))
-    target = os.path.normpath(os.path.join(base, path.lstrip("/"))) if path \
-        else os.path.join(root, page)
+    target = (
+        os.path.normpath(os.path.join(base, path.lstrip("/"))) if path else os.path.join(root, page)
+    )
     if not os.path.exists(target):
         return f"link to '{link}': there is no such file"
     if os.path.relpath(target, root).startswith(".."):
@@ -118,12 +136,26 @@ def check_page(root, page):
                 yield number, fault
 
 
+def example_fault(root):
+    """None where the README shows the example from its first #include on; nor without a README."""
+    page, example = (os.path.join(root, name) for name in ("README.md", EXAMPLE))
+    if not os.path.exists(page):
+        return None
+    with open(page, encoding="utf-8") as file:
+        shown = re.findall(r"^```cpp\n(.*?)^```$", file.read(), re.M | re.S)
+    with open(example, encoding="utf-8") as file:
+        program = file.read()
+    program = program[re.search(r"^#include", program, re.M).start() :]
+    return None if shown == [program] else f"README.md: its C++ is not that of {EXAMPLE}"
+
+
 def check(root):
     """All faults as 'file:line: text', and the number of pages looked at."""
     faults, count = [], 0
     for page in pages(root):
         count += 1
         faults += [f"{page}:{number}: {text}" for number, text in check_page(root, page)]
+    faults += filter(None, [example_fault(root)])
     return faults, count
 
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the `flce` commands of the pages, in an empty folder, as a reader would.
+"""Runs what the pages show, in an empty folder, as a reader would.
 
-usage: run_snippets.py ROOT FLCE
+usage: run_snippets.py ROOT FLCE        the `flce` commands
+       run_snippets.py ROOT --python    each Python block of the README, by itself, with the Python
+                                        that runs this (it needs torch and our package)
 
-Of docs/decide.md all, of the README those that need no file and little time. A command for a card
-is run with no card in sight: then its words must be right and the card alone be missing.
+Of docs/decide.md all commands, of the others those that need no file and little time. A command for
+a card is run with no card in sight: then its words must be right and the card alone be missing.
 """
 
 import os
@@ -15,18 +17,25 @@ import subprocess
 import sys
 import tempfile
 
-FENCE = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ALL = ("plan", "bench", "verify", "info")
-PAGES = {"docs/decide.md": ALL, "README.md": ("plan", "verify"), "README.ko.md": ("plan", "verify")}
+FENCE = r"^```{}\n(.*?)^```$"
+READMES = ("README.md", "README.ko.md")
+QUICK = ("plan", "verify")
+PAGES = {"docs/decide.md": ("plan", "bench", "verify", "info"), "docs/command-line.md": QUICK,
+         **dict.fromkeys(READMES, QUICK)}  # fmt: skip
 NO_CARD = "device 'cuda': "
 LONGEST = 120  # seconds
 
 
+def blocks(text, language):
+    """(number of the first line, source) of each block of code."""
+    for block in re.finditer(FENCE.format(language), text, re.MULTILINE | re.DOTALL):
+        yield text.count("\n", 0, block.start(1)) + 1, block[1]
+
+
 def commands(text, kinds):
     """(line number, words) of each command that is to be run."""
-    for block in FENCE.finditer(text):
-        first = text.count("\n", 0, block.start(1)) + 1
-        for number, line in enumerate(block[1].split("\n"), first):
+    for first, source in blocks(text, "bash"):
+        for number, line in enumerate(source.split("\n"), first):
             words = shlex.split(line, comments=True)
             needs_file = any(word in ("--config", "--input") for word in words)
             if words[:1] == ["flce"] and words[1] in kinds and not needs_file:
@@ -62,13 +71,36 @@ def fault_of(flce, words, folder):
     return None
 
 
+def read(root, page):
+    with open(os.path.join(root, page), encoding="utf-8") as file:
+        return file.read()
+
+
+def run_python(root):
+    """As run(), of the Python blocks."""
+    faults, count = [], 0
+    for page in READMES:
+        for number, source in blocks(read(root, page), "python"):
+            count += 1
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    [sys.executable, "-c", source],
+                    cwd=folder,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=LONGEST,
+                )
+            if done.returncode or not done.stdout:
+                faults.append(f"{page}:{number}: printed nothing or failed: {done.stderr.strip()}")
+    return faults, count
+
+
 def run(root, flce):
     """Faults as 'page:line: text', and the number of commands."""
     faults, count = [], 0
     for page, kinds in PAGES.items():
-        with open(os.path.join(root, page), encoding="utf-8") as file:
-            text = file.read()
-        for number, words in commands(text, kinds):
+        for number, words in commands(read(root, page), kinds):
             count += 1
             with tempfile.TemporaryDirectory() as folder:
                 fault = fault_of(flce, words, folder)
@@ -80,8 +112,9 @@ def run(root, flce):
 def main():
     if len(sys.argv) != 3 or not os.path.isdir(sys.argv[1]):
         sys.exit(__doc__)
-    faults, count = run(sys.argv[1], os.path.abspath(sys.argv[2]))
-    print("\n".join(faults) or f"snippets: {count} commands ran")
+    root, what = sys.argv[1:]
+    faults, count = run_python(root) if what == "--python" else run(root, os.path.abspath(what))
+    print("\n".join(faults) or f"snippets: {count} ran")
     sys.exit(1 if faults or count == 0 else 0)
 
 

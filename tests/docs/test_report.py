@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """bench/report.py and bench/results.py, tried on made-up results."""
+
 import os
 import subprocess
 import sys
@@ -13,20 +14,42 @@ sys.path.insert(0, BENCH)
 import report  # noqa: E402
 import report_pages  # noqa: E402
 import results  # noqa: E402
+import tables  # noqa: E402
 
-PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
-        "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
-        "<!-- end generated -->\n\nbetween\n\n<!-- generated: train, by hand -->\nold\n"
-        "<!-- end generated -->\n\nend\n")
+PAGE = (
+    "# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
+    "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
+    "<!-- end generated -->\n\nbetween\n\n<!-- generated: train, by hand -->\nold\n"
+    "<!-- end generated -->\n\nend\n"
+)
 
 
 def row(**changes):
     base = dict.fromkeys(results.COLUMNS, "")
-    base.update(series="headline", system="flce-fused", tokens=512, hidden=256, vocab=8192,
-                dtype="f32", isa="avx2", threads=2, chunk=480, rounds=5, median_ms=60.0,
-                min_ms=59.0, max_ms=66.0, gflops=107.0, peak_gflops=120.0, share_of_peak=0.8917,
-                ours_ms=60.0, ratio_to_ours=1.0, extra_bytes=19000000, kernel="avx2",
-                cpu_model="Some CPU", date="2026-12-01")
+    base.update(
+        series="headline",
+        system="flce-fused",
+        tokens=512,
+        hidden=256,
+        vocab=8192,
+        dtype="f32",
+        isa="avx2",
+        threads=2,
+        chunk=480,
+        rounds=5,
+        median_ms=60.0,
+        min_ms=59.0,
+        max_ms=66.0,
+        gflops=107.0,
+        peak_gflops=120.0,
+        share_of_peak=0.8917,
+        ours_ms=60.0,
+        ratio_to_ours=1.0,
+        extra_bytes=19000000,
+        kernel="avx2",
+        cpu_model="Some CPU",
+        date="2026-12-01",
+    )
     base.update(changes)
     return base
 
@@ -63,8 +86,9 @@ class Report(unittest.TestCase):
             return file.read()
 
     def test_writes_between_the_markers_only_and_check_sees_what_is_stale(self):
-        results.store(self.csv, [row(), row(system="openblas", ratio_to_ours=0.97,
-                                            extra_bytes=16800000)])
+        results.store(
+            self.csv, [row(), row(system="openblas", ratio_to_ours=0.97, extra_bytes=16800000)]
+        )
         self.assertIn("not what", report.update(self.root, check=True))
         self.assertIn("old", self.read())
         self.assertIsNone(report.update(self.root, check=False))
@@ -89,7 +113,7 @@ class Report(unittest.TestCase):
         self.assertIn("0 parts", report.update(self.root, check=False))
 
     def test_each_page_is_checked_and_each_fault_is_told(self):
-        for page, parts in report.PAGES:
+        for page, _ in report.PAGES:
             with open(os.path.join(self.root, page), "w", encoding="utf-8") as file:
                 file.write("# Page\n")
         text = report.update(self.root, check=True)
@@ -100,8 +124,23 @@ class Report(unittest.TestCase):
         results.store(self.csv, [row(), row(dtype="bf16")])
         results.store(self.csv, [row(median_ms=50.0), row(threads=1)])
         rows = results.load(self.csv)
-        self.assertEqual([(r["dtype"], r["threads"], r["median_ms"]) for r in rows],
-                         [("f32", "2", "50.0"), ("bf16", "2", "60.0"), ("f32", "1", "60.0")])
+        self.assertEqual(
+            [(r["dtype"], r["threads"], r["median_ms"]) for r in rows],
+            [("f32", "2", "50.0"), ("bf16", "2", "60.0"), ("f32", "1", "60.0")],
+        )
+
+    def test_a_file_is_replaced_as_a_whole_or_not_at_all(self):
+        path = os.path.join(self.root, "made", "rows.csv")
+        tables.write_rows(path, ("a", "b"), [{"a": "1", "b": "2, 3"}])
+
+        def rows_that_end_badly():
+            yield {"a": "4"}
+            raise KeyError("no more")
+
+        with self.assertRaises(KeyError):
+            tables.write_rows(path, ("a", "b"), rows_that_end_badly())
+        self.assertEqual(tables.read_rows(path, ("a",)), [{"a": "1", "b": "2, 3"}])
+        self.assertEqual(os.listdir(os.path.dirname(path)), ["rows.csv"])
 
     def test_other_columns_are_refused(self):
         with open(self.csv, "w", encoding="utf-8") as file:
@@ -110,8 +149,11 @@ class Report(unittest.TestCase):
             results.load(self.csv)
 
     def test_where_we_lose(self):
-        rows = [row(share_of_peak=0.8), row(system="onednn", ratio_to_ours=1.2, extra_bytes=8e6),
-                row(system="openblas", ratio_to_ours=0.9, extra_bytes=32e6)]
+        rows = [
+            row(share_of_peak=0.8),
+            row(system="onednn", ratio_to_ours=1.2, extra_bytes=8e6),
+            row(system="openblas", ratio_to_ours=0.9, extra_bytes=32e6),
+        ]
         text = "\n".join(report.losses(rows))
         self.assertIn("80 % of the peak", text)
         self.assertIn("`openblas` takes 0.900 of our time", text)
@@ -121,17 +163,18 @@ class Report(unittest.TestCase):
     def test_slope(self):
         sizes = [1, 2, 4, 8]
         self.assertAlmostEqual(report.slope(sizes, [3 * size for size in sizes]), 1.0)
-        self.assertAlmostEqual(report.slope(sizes, [size ** 2 for size in sizes]), 2.0)
+        self.assertAlmostEqual(report.slope(sizes, [size**2 for size in sizes]), 2.0)
         rows = [row(series="scale_n", tokens=n, median_ms=n / 10) for n in (512, 1024, 2048)]
         self.assertIn("| 1.000 | 1.000 |", report.scaling_table(rows))
-        self.assertIn("H=256, V=8192", report.scaling_table(rows).replace("V=8192, H=256",
-                                                                          "H=256, V=8192"))
+        self.assertIn(
+            "H=256, V=8192", report.scaling_table(rows).replace("V=8192, H=256", "H=256, V=8192")
+        )
 
     def test_the_program_writes_these_columns(self):
         with open(os.path.join(BENCH, "cpu", "results.cpp"), encoding="utf-8") as file:
             text = file.read()
         start = text.index("kHeader =")
-        header = "".join(text[start:text.index(";", start)].split('"')[1::2])
+        header = "".join(text[start : text.index(";", start)].split('"')[1::2])
         self.assertEqual(tuple(header.split(",")), results.COLUMNS)
 
     def test_command_line(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/report_decide.py, report_map.py and report_readme.py, tried on made-up results."""
+"""bench/report_decide.py and report_map.py, tried on made-up results."""
 
 import csv
 import os
@@ -14,16 +14,15 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import cuda_rows  # noqa: E402
 import plan_cases  # noqa: E402
 import published  # noqa: E402
 import report_decide  # noqa: E402
 import report_figures  # noqa: E402
 import report_map  # noqa: E402
-import report_readme  # noqa: E402
-import results  # noqa: E402
 from test_report_cuda import EXTRA, LLAMA, refused, row  # noqa: E402
 
-COLUMNS = report_map.report_cuda.COLUMNS + EXTRA
+COLUMNS = cuda_rows.COLUMNS + EXTRA
 QWEN = "16384x4096x151936"
 
 
@@ -282,55 +281,6 @@ class Picture(Made):
         self.assertIn("naive-eager does not fit", text)
         self.assertEqual(text.count(report_map.NOT_YET), 23)
         self.assertIn(f"](../{path})", report_decide.the_map(self.root))
-
-
-class Readme(Made):
-    def test_both_languages_show_the_same_numbers(self):
-        self.card(
-            "headline",
-            [row("naive-eager", median_ms=30.0, ratio=1.6, peak_bytes=10e9), row("fused")],
-        )
-        english, korean = (report_readme.card_table(self.root, name) for name in ("en", "ko"))
-        line = "| 4096×4096×128256 | 18.0 ms | 0.96 | 3.00 / 10.00 GB | 1.60 |"
-        for text in (english, korean):
-            self.assertEqual(text.split("\n")[2:], [line])
-        self.assertNotEqual(english, korean)
-
-    def test_words_are_there_for_each_row_in_each_language(self):
-        for words in report_readme.WORDS.values():
-            self.assertEqual(len(words["processors"]), len(report_readme.CPU_ROWS))
-            self.assertEqual(set(words), set(report_readme.WORDS["en"]))
-
-    def test_the_best_rival_is_taken(self):
-        name, tokens, hidden, vocab, dtype, _ = report_readme.CPU_ROWS[0]
-        base = dict.fromkeys(results.COLUMNS, "")
-        base.update(
-            series="headline",
-            tokens=tokens,
-            hidden=hidden,
-            vocab=vocab,
-            dtype=dtype,
-            isa="avx2",
-            threads=2,
-            ours_ms=3690,
-            extra_bytes=73e6,
-        )
-        rows = [
-            dict(base, system=system, ratio_to_ours=ratio, extra_bytes=extra)
-            for system, ratio, extra in (
-                ("flce-fused", 1.0, 73e6),
-                ("openblas", 0.9, 131e6),
-                ("onednn", 0.95, 60e6),
-                ("onednn-avx2", 0.5, 1e6),
-            )
-        ]
-        folder = os.path.join(self.root, "bench", "results", "cpu")
-        os.makedirs(folder)
-        results.store(os.path.join(folder, name + ".csv"), rows)
-        self.assertIn(
-            "| f32, AMD Zen 3 (AVX2) | 3.69 s | 0.90 | 73 / 131 MB |",
-            report_readme.cpu_table(self.root, "en"),
-        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """bench/report_train.py, tried on made-up results."""
+
 import csv
 import os
 import sys
@@ -16,15 +17,36 @@ import report  # noqa: E402
 import report_pages  # noqa: E402
 import report_train  # noqa: E402
 
-SETUP = {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 131072, "sequence": 4096,
-         "dtype": "bf16"}
+SETUP = {
+    "layers": 8,
+    "hidden": 1024,
+    "heads": 16,
+    "vocab": 131072,
+    "sequence": 4096,
+    "dtype": "bf16",
+}
 
 
 def row(what, way, **changes):
-    base = dict(SETUP, device="NVIDIA H200", torch="2.11.0", version="0.1.0", text="a text",
-                date="2026-12-02", what=what, way=way, batch=4, steps=100, step_ms=100.0,
-                min_ms=99.0, max_ms=102.0, head_ms=60.0, peak_bytes=40e9, total_bytes=150e9,
-                parameter_bytes=0.74e9)
+    base = dict(
+        SETUP,
+        device="NVIDIA H200",
+        torch="2.11.0",
+        version="7.8.9",
+        text="a text",
+        date="2026-12-02",
+        what=what,
+        way=way,
+        batch=4,
+        steps=100,
+        step_ms=100.0,
+        min_ms=99.0,
+        max_ms=102.0,
+        head_ms=60.0,
+        peak_bytes=40e9,
+        total_bytes=150e9,
+        parameter_bytes=0.74e9,
+    )
     base.update(changes)
     return base
 
@@ -50,11 +72,11 @@ class ReportTrain(unittest.TestCase):
             writer.writerows(rows)
 
     def write_rows(self, *rows):
-        self.write("train.csv", report_train.COLUMNS + ("heads",), rows)
+        self.write("train.csv", (*report_train.COLUMNS, "heads"), rows)
 
     def write_curves(self, **curves):
         rows = [row for way, losses in curves.items() for row in curve(way, losses)]
-        self.write("train_loss.csv", report_train.LOSS_COLUMNS + ("heads",), rows)
+        self.write("train_loss.csv", (*report_train.LOSS_COLUMNS, "heads"), rows)
 
     def text(self):
         return report_train.generated(self.root)
@@ -64,11 +86,13 @@ class ReportTrain(unittest.TestCase):
         self.assertEqual(report_train.plots(self.root), {})
 
     def test_times_and_shares(self):
-        self.write_rows(row("steps", "eager"),
-                        row("steps", "flce", step_ms=60.0, head_ms=21.0, peak_bytes=12e9))
+        self.write_rows(
+            row("steps", "eager"), row("steps", "flce", step_ms=60.0, head_ms=21.0, peak_bytes=12e9)
+        )
         text = self.text()
-        self.assertIn("| `flce` | 60.0 (99.0–102.0) | 0.600 | 273067 | 21.0 | 35 % | 12.00 GB |",
-                      text)
+        self.assertIn(
+            "| `flce` | 60.0 (99.0–102.0) | 0.600 | 273067 | 21.0 | 35 % | 12.00 GB |", text
+        )
         self.assertIn("60 % of a step before (`eager`), 35 % after (`flce`).", text)
         self.assertIn("| `compile` | not measured yet |", text)
         self.assertIn("8 layers, H=1024, 16 heads, V=131072, 0.74 GB of bf16", text)
@@ -76,8 +100,10 @@ class ReportTrain(unittest.TestCase):
         self.assertNotIn("svg", text)
 
     def test_the_largest_batch(self):
-        self.write_rows(row("largest", "eager", batch=13, step_ms="", head_ms=""),
-                        row("largest", "flce", batch=52, step_ms="", head_ms=""))
+        self.write_rows(
+            row("largest", "eager", batch=13, step_ms="", head_ms=""),
+            row("largest", "flce", batch=52, step_ms="", head_ms=""),
+        )
         self.assertIn("| `flce` | 52 | 212992 | 4.0 | 40.00 GB of 150.00 GB |", self.text())
 
     def test_rows_of_another_setup_do_not_stand_beside(self):
@@ -90,7 +116,7 @@ class ReportTrain(unittest.TestCase):
         text = self.text()
         self.assertIn("| `flce` | 11.0000 | 10.0100 | 9.0000 | 8.0020 | 0.0100 |", text)
         self.assertIn("train_loss.svg", text)
-        (path, svg), = report_train.plots(self.root).items()
+        ((path, svg),) = report_train.plots(self.root).items()
         self.assertEqual(os.path.basename(path), "train_loss.svg")
         lines = ET.fromstring(svg).findall("{http://www.w3.org/2000/svg}polyline")
         self.assertEqual([len(line.get("points").split()) for line in lines], [4, 4])

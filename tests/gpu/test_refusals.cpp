@@ -9,6 +9,7 @@
 #include "flce/device.hpp"
 #include "support/mirrors.hpp"
 #include "support/params.hpp"
+#include "support/wants.hpp"
 
 namespace flce_test {
 namespace {
@@ -28,15 +29,7 @@ class GpuRefusals : public testing::Test {
     c.in.temperature_per_token = random_weights(c, 12, rng);
     c.in.grad_output = random_normals(c.dtype, 12, 1.0, rng);
     c.in.topk = 2;
-    c.wants = {.grad_bias = true,
-               .lse = true,
-               .logprob = true,
-               .entropy = true,
-               .z_loss = true,
-               .argmax = true,
-               .num_correct = true,
-               .num_valid = true,
-               .topk = 2};
+    c.wants = every_output(2);
     return c;
   }
 

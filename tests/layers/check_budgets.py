@@ -6,6 +6,7 @@ usage: check_budgets.py ROOT
 
 A file that needs more says why, in itself: a comment with 'budget:' and a reason.
 """
+
 import os
 import re
 import sys
@@ -18,11 +19,11 @@ SKIPPED_FOLDERS = {"build", "install", ".git", ".venv", ".cache", "__pycache__"}
 REASON = re.compile(r"budget: +\S+ +\S+")
 
 
-def sources(root):
+def sources(root, suffixes=SUFFIXES):
     for folder, names, files in os.walk(root):
         names[:] = sorted(n for n in names if n not in SKIPPED_FOLDERS)
         for name in sorted(files):
-            if name.endswith(SUFFIXES) or name in NAMES:
+            if name.endswith(suffixes) or name in NAMES:
                 yield os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
 
 
@@ -38,8 +39,11 @@ def check(root):
         lines = text.splitlines()
         if len(lines) > MAX_LINES:
             faults.append(f"{path}: {len(lines)} lines, {MAX_LINES} at most")
-        faults += [f"{path}:{number}: {len(line)} columns, {MAX_COLUMNS} at most"
-                   for number, line in enumerate(lines, 1) if len(line) > MAX_COLUMNS]
+        faults += [
+            f"{path}:{number}: {len(line)} columns, {MAX_COLUMNS} at most"
+            for number, line in enumerate(lines, 1)
+            if len(line) > MAX_COLUMNS
+        ]
     return faults, count
 
 

@@ -9,6 +9,7 @@ flows one way. A wrong include is reported with its file, its line, both rooms a
 allowed. The library (src/) also never ends the process, never prints, and reads environment
 variables in src/core/env.cpp alone.
 """
+
 import os
 import re
 import sys
@@ -28,15 +29,30 @@ RULES = {
     "src/backend": (PUBLIC, "src/core"),
     "src/kernels": ("include/flce/types.hpp", "src/math", "src/core/int_math.hpp"),
     "src/cpu": (PUBLIC, "src/core", "src/math", "src/backend"),
-    "src/cuda": (PUBLIC, "src/core", "src/math", "src/backend", "src/kernels",
-                 "src/plan/caps.hpp"),
-    "src/cuda/run": (PUBLIC, "src/core", "src/math", "src/backend", "src/cuda", "src/kernels",
-                     "src/plan/caps.hpp"),
+    "src/cuda": (PUBLIC, "src/core", "src/math", "src/backend", "src/kernels", "src/plan/caps.hpp"),
+    "src/cuda/run": (
+        PUBLIC,
+        "src/core",
+        "src/math",
+        "src/backend",
+        "src/cuda",
+        "src/kernels",
+        "src/plan/caps.hpp",
+    ),
     "src/methods": (PUBLIC, "src/core", "src/backend"),
     "src/parallel": (PUBLIC, "src/core", "src/backend", "src/methods"),
     "src/plan": (PUBLIC, "src/core", "src/backend", "src/methods/method.hpp"),
-    "src/api": (PUBLIC, "src/core", "src/math", "src/backend", "src/cpu", "src/cuda",
-                "src/methods", "src/parallel", "src/plan"),
+    "src/api": (
+        PUBLIC,
+        "src/core",
+        "src/math",
+        "src/backend",
+        "src/cpu",
+        "src/cuda",
+        "src/methods",
+        "src/parallel",
+        "src/plan",
+    ),
     "tools/io": (PUBLIC, "tools"),
     "tools/flce": (PUBLIC, "tools"),
     "tools/flce/verify": (PUBLIC, "tools", "tests/oracle"),
@@ -71,15 +87,18 @@ THIRD_PARTY = {
 }
 
 # What counts as "the system": C++ headers have no dot and no slash; these are the C ones.
-C_HEADERS = set("""assert.h complex.h ctype.h errno.h fcntl.h fenv.h float.h inttypes.h limits.h
+C_HEADERS = set(
+    """assert.h complex.h ctype.h errno.h fcntl.h fenv.h float.h inttypes.h limits.h
 math.h pthread.h sched.h signal.h spawn.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h
-stdint.h stdio.h stdlib.h stdnoreturn.h string.h threads.h time.h unistd.h""".split())
+stdint.h stdio.h stdlib.h stdnoreturn.h string.h threads.h time.h unistd.h""".split()
+)
 PORTABLE_C = {"stddef.h", "stdint.h"}  # all that the public headers need
 
 FORBIDDEN_CALLS = re.compile(
     r"(?<![\w.>])(?:std::)?(?P<call>_?exit|_Exit|quick_exit|abort|terminate|v?f?printf|puts|fputs|"
     r"putchar|fputc|perror)\s*\(|\b(?P<stream>std::(?:cout|cerr|clog|wcout|wcerr|print|println))\b|"
-    r"\bfmt::(?P<fmt>print|println)\s*\(")
+    r"\bfmt::(?P<fmt>print|println)\s*\("
+)
 GETENV = re.compile(r"\b(?:secure_)?getenv\s*\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<open>[<"])(?P<name>[^>"]+)[>"]')
 
@@ -94,10 +113,10 @@ def sources(root):
 
 
 def under(path, prefix):
-    """Whether `path` is `prefix`, inside that folder, or one of the files prefix*.* """
+    """Whether `path` is `prefix`, inside that folder, or one of the files prefix*.*"""
     if prefix == ANYTHING or path == prefix or path.startswith(prefix + "/"):
         return True
-    return path.startswith(prefix) and "/" not in path[len(prefix):] and prefix in FILE_PREFIXES
+    return path.startswith(prefix) and "/" not in path[len(prefix) :] and prefix in FILE_PREFIXES
 
 
 # tools/flce/verify means tools/flce/verify.cpp, verify_table.hpp, ...: a part of a folder.
@@ -113,13 +132,16 @@ def without_comments_and_strings(text):
     """Blanks comments, strings and characters; keeps the lines."""
     pattern = re.compile(
         r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^\s()\\]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"'
-        r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.S)
+        r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'",
+        re.S,
+    )
     return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
 
 def without_comments(text):
-    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda match: re.sub(r"[^\n]", " ", match.group()), text,
-                  flags=re.S)
+    return re.sub(
+        r"//[^\n]*|/\*.*?\*/", lambda match: re.sub(r"[^\n]", " ", match.group()), text, flags=re.S
+    )
 
 
 def resolve(root, path, name):
@@ -149,8 +171,9 @@ def check_include(root, path, room, match):
         # A room in this room is another one.
         if other == room or any(under(target, prefix) for prefix in RULES[room]):
             return None
-        return (f"room '{room}' must not include room '{other}' (\"{name}\"); allowed: "
-                + ", ".join(allowed))
+        return f"room '{room}' must not include room '{other}' (\"{name}\"); allowed: " + ", ".join(
+            allowed
+        )
     if room == PUBLIC and name.endswith(".h") and name not in PORTABLE_C:
         return f"public headers include the standard library only, not <{name}>"
     if is_system(name):
@@ -158,8 +181,9 @@ def check_include(root, path, room, match):
     third_party = THIRD_PARTY[longest(path, THIRD_PARTY)]
     if name.startswith(third_party or ("\0",)):
         return None
-    return (f"room '{room}' must not include <{name}>; allowed besides the standard library: "
-            + (", ".join(third_party) or "nothing"))
+    return f"room '{room}' must not include <{name}>; allowed besides the standard library: " + (
+        ", ".join(third_party) or "nothing"
+    )
 
 
 def check_calls(path, number, line):

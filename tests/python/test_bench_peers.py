@@ -306,7 +306,8 @@ def test_tables_and_the_plot_come_from_the_rows(tmp_path: Path) -> None:
     assert "(../bench/results/card/peers.svg)" in text
     ((path, plot),) = report_peers.plots(str(tmp_path)).items()
     assert Path(path) == folder / "peers.svg"
-    bars = [node for node in ElementTree.fromstring(plot).iter() if node.tag.endswith("rect")]
+    page, *bars = [n for n in ElementTree.fromstring(plot).iter() if n.tag.endswith("rect")]
+    assert page.get("class") == "p"  # its words can be read on a dark page and on a light one
     assert [bar.get("class") for bar in bars] == ["o", "o", "t", "t"]
     assert 3 * float(bars[0].get("width", 0)) == 2 * float(bars[2].get("width", 0))
 

@@ -1,24 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every Python block of docs/pytorch.md, in order, as a reader would: one after the other."""
+"""Runs every Python block of docs/pytorch.md, in order, as a reader would: one after the other; and
+those of the README, each by itself.
+"""
 
 from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+import child
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "pytorch.md"
+sys.path.insert(0, str(ROOT / "tests" / "docs"))
+import run_snippets  # noqa: E402
 
 
 def blocks() -> list[tuple[int, str]]:
     """(line of the first statement, source)"""
-    text = PAGE.read_text()
-    return [(text.count("\n", 0, m.start(1)) + 1, m.group(1)) for m in BLOCK.finditer(text)]
+    return list(run_snippets.blocks(PAGE.read_text(), "python"))
+
+
+def test_the_readmes_example_runs_and_has_ten_lines() -> None:
+    for page in run_snippets.READMES:
+        ((_, source),) = run_snippets.blocks((ROOT / page).read_text(), "python")
+        assert len(source.splitlines()) <= 10
+    command = [sys.executable, str(ROOT / "tests" / "docs" / "run_snippets.py"), str(ROOT)]
+    done = subprocess.run(
+        [*command, "--python"], capture_output=True, text=True, env=child.environment()
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 ran" in done.stdout
 
 
 def test_the_page_has_python_blocks_only_in_one_form() -> None:

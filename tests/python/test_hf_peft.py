@@ -13,8 +13,8 @@ from torch import nn
 pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
-from flce.torch import patch, plan_for, unpatch
-from hf_support import VOCAB, assert_same_gradients, batch, gradients, tiny_model
+from flce.torch import patch, plan_for, unpatch  # noqa: E402
+from hf_support import VOCAB, assert_same_gradients, batch, gradients, tiny_model  # noqa: E402
 
 
 def adapted(patch_first: bool = False, name: str = "llama", **config: Any) -> tuple[Any, Any]:

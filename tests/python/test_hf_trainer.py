@@ -13,8 +13,8 @@ import torch
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from flce.torch import patch
-from hf_support import VOCAB, pair
+from flce.torch import patch  # noqa: E402
+from hf_support import VOCAB, pair  # noqa: E402
 
 
 class Sequences(torch.utils.data.Dataset):

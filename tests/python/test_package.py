@@ -17,7 +17,6 @@ import pytest
 
 import flce
 from flce import _abi
-from flce.__main__ import program_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(flce.__file__).parent
@@ -240,7 +239,7 @@ def _snake(error: type[Exception]) -> str:
 
 
 def test_the_command_line_runs() -> None:
-    if program_path() is None:
+    if _abi.find_program() is None:
         pytest.skip("this build has no command line")
     ran = subprocess.run(
         [sys.executable, "-m", "flce", "info"],

@@ -10,6 +10,7 @@
 #include "support/device.hpp"
 #include "support/params.hpp"
 #include "support/storage.hpp"
+#include "support/wants.hpp"
 
 namespace flce_test {
 namespace {
@@ -26,15 +27,7 @@ Case busy_case(Dtype dtype) {
   c.in.bias = random_normals(dtype, 900, 1.0, rng);
   c.in.smoothing = 0.1;
   c.in.z_loss = 1e-3;
-  c.wants = {.grad_bias = true,
-             .lse = true,
-             .logprob = true,
-             .entropy = true,
-             .z_loss = true,
-             .argmax = true,
-             .num_correct = true,
-             .num_valid = true,
-             .topk = 5};
+  c.wants = every_output(5);
   c.in.topk = 5;
   ignore_some(c, 0.2, rng);
   return c;

@@ -8,6 +8,7 @@
 
 #include "support/compare.hpp"
 #include "support/params.hpp"
+#include "support/wants.hpp"
 
 namespace flce_test {
 namespace {
@@ -25,15 +26,7 @@ Case many_outputs(flce::Dtype dtype) {
   c.in.bias = random_normals(dtype, 85, 1.0, rng);
   c.in.token_weight = random_weights(c, 26, rng);
   c.in.temperature_per_token = random_weights(c, 26, rng);
-  c.wants = {.grad_bias = true,
-             .lse = true,
-             .logprob = true,
-             .entropy = true,
-             .z_loss = true,
-             .argmax = true,
-             .num_correct = true,
-             .num_valid = true,
-             .topk = 3};
+  c.wants = every_output(3);
   c.in.topk = 3;
   c.in.z_loss = 1e-3;
   return c;

@@ -209,7 +209,7 @@ TEST(PlanCuda, RoutesAndTf32AreForCards) {
            [&] { return plan(bf16, caps_of("h200"), {.allow_tf32 = true}); });
 }
 
-// The published rule leaves 128 rows at N = 4096 and is several times slower (DESIGN section 2).
+// The published rule leaves 128 rows at N = 4096 and is several times slower.
 TEST(PlanCuda, TheRooflineKnowsWhatSmallChunksCost) {
   const double large = h200("n4096_h4096_v128256 bf16 mean").seconds;
   const double small = h200("n4096_h4096_v128256 bf16 mean policy=liger").seconds;

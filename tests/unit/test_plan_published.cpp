@@ -95,7 +95,7 @@ TEST(PlanPublished, EagerCodeWithoutGradientsKeepsNoGraph) {
 TEST(PlanPublished, TheChunkRuleOfLiger) {
   EXPECT_EQ(liger_rule(16384, 4096, 151936).inc, 38);  // Qwen3-8B
   EXPECT_EQ(liger_rule(16384, 4096, 128256).inc, 32);  // Llama-3-8B
-  // DESIGN section 2: 128 rows at N = 4096.
+  // A quarter of the tokens, a quarter of the rows.
   const ChunkRule llama = liger_rule(4096, 4096, 128256);
   EXPECT_EQ(llama.chunk, 128);
   EXPECT_EQ(llama.chunks, 32);

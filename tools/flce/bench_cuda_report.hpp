@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The results of `flce bench` on a card as a table, and as rows whose columns are those of the
-// files in bench/results: bench/report_cuda.py reads them.
+// files in bench/results: bench/cuda_rows.py reads them.
 #pragma once
 
 #include <nlohmann/json.hpp>

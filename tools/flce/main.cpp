@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "common.hpp"
@@ -39,10 +40,23 @@ int report(const std::string& text) {
   return kWrong;
 }
 
+// CLI11 says of a wrong command only that one is missing.
+std::string without_command(const CLI::App& app) {
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  const std::vector<std::string> words = app.remaining();
+  if (words.empty()) return fmt::format("no command was given; known: {} (see flce --help)", known);
+  const char* kind = words.front().starts_with('-') ? "option" : "command";
+  return fmt::format("unknown {} '{}'; known commands: {} (see flce --help)", kind, words.front(),
+                     known);
+}
+
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   const auto called = app.get_subcommands();
-  const std::string command = called.empty() ? "flce" : "flce " + called.front()->get_name();
-  return report(fmt::format("{} (see {} --help)", error.what(), command));
+  if (called.empty()) return report(without_command(app));
+  return report(fmt::format("{} (see flce {} --help)", error.what(), called.front()->get_name()));
 }
 
 int run(int argc, char** argv) {
@@ -63,7 +77,7 @@ int run(int argc, char** argv) {
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.action();
   }
-  return report("no command was given; try flce --help");
+  return report(without_command(app));
 }
 
 }  // namespace

@@ -10,8 +10,7 @@
 //                also where r is tiny: errors are relative to each value, not to the largest
 //   lse, entropy, top-k   absolute errors delta, 4 * delta and 2 * delta, relative where the value
 //                exceeds 1
-//   gradients    relative in the Frobenius norm. DESIGN's rule: 1.05 times the error that the
-//   unfused
+//   gradients    relative in the Frobenius norm: 1.05 times the error that the unfused
 //                computation in the same element type makes on the same data, plus one rounding of
 //                the output (2^-8 bf16, 2^-11 f16, 2^-24 f32). A second term covers small problems,
 //                where either error is a few numbers' luck: eps * (16 + 2 M) times the norm of the

@@ -16,7 +16,7 @@ class Triton(Peer):
     name = "liger-triton"
     get = "pip install liger-kernel, or --peer liger-triton=FOLDER of its sources"
     distribution = "liger-kernel"
-    keywords = {"class_weight": "ce_weight", "z_loss": "lse_square_scale"}  # noqa: RUF012
+    keywords = {"class_weight": "ce_weight", "z_loss": "lse_square_scale"}
     accumulator: torch.dtype | None = None
 
     def load(self) -> None:

@@ -21,7 +21,7 @@ class Fused(Peer):
     name = "flce-fused"
     get = "./dev build, or pip install . in this repository"
     devices = ("cpu", "cuda")
-    keywords = {"bias": "linear_bias", "class_weight": "weight"}  # noqa: RUF012
+    keywords = {"bias": "linear_bias", "class_weight": "weight"}
     method = "fused"
 
     def load(self) -> None:

@@ -15,7 +15,7 @@ class Quack(Peer):
     get = "pip install quack-kernels, or --peer quack=FOLDER of its sources"
     note = "chunks of 4096 tokens, its default; compiled and tuned at first use"
     distribution = "quack-kernels"
-    keywords = {"z_loss": "z_loss_weight"}  # noqa: RUF012
+    keywords = {"z_loss": "z_loss_weight"}
 
     def load(self) -> None:
         self.add_source()

@@ -88,7 +88,7 @@ class Own(Peer):
     get = "pip install 'torch>=2.13'"
     note = "torch.nn.functional.linear_cross_entropy, its reference way"
     devices = ANY_DEVICE
-    keywords = {"bias": "linear_bias", "class_weight": "weight"}  # noqa: RUF012
+    keywords = {"bias": "linear_bias", "class_weight": "weight"}
 
     def load(self) -> None:
         if not hasattr(F, "linear_cross_entropy"):

@@ -8,16 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 from . import _abi
-
-
-def program_path() -> Path | None:
-    """The compiled program: it lies beside the library, in the wheel as in a build of the tree."""
-    path = _abi.find_library().parents[1] / "bin" / "flce"
-    return path if path.is_file() else None
 
 
 def main() -> NoReturn:
@@ -28,7 +21,7 @@ def main() -> NoReturn:
 
         sys.exit(doctor(arguments[1:]))
     try:
-        path = program_path()
+        path = _abi.find_program()
     except ImportError as error:
         sys.exit(f"flce: {error}")
     if path is None:

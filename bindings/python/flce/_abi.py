@@ -222,6 +222,12 @@ def find_library() -> Path:
     )
 
 
+def find_program() -> Path | None:
+    """The command line: it lies beside the library, in the wheel as in a build of the tree."""
+    path = find_library().parents[1] / "bin" / "flce"
+    return path if path.is_file() else None
+
+
 def _declare(lib: ctypes.CDLL) -> None:
     """Result types; and argument types where an integer could be cut to 32 bits."""
     for name in ("flce_version", "flce_last_error", "flce_cuda_refusal"):
@@ -332,7 +338,7 @@ def choice(name: str, value: str, known: dict[str, int]) -> int:
 
 
 def version() -> str:
-    """The version of the library, "0.1.0"."""
+    """The version of the library, "MAJOR.MINOR.PATCH"."""
     text: bytes = library().functions.flce_version()
     return text.decode()
 

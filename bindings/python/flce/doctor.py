@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from .__main__ import program_path
+from . import _abi
 
 _EPILOG = """
 MODEL is a Hugging Face config.json, a folder that holds one (a downloaded model), or a name that
@@ -102,7 +102,7 @@ def _model_option(model: str | Path) -> list[str]:
 
 def _planned(arguments: list[str]) -> dict[str, Any]:
     try:
-        path = program_path()
+        path = _abi.find_program()
     except ImportError as error:
         raise DoctorError(str(error)) from error
     if path is None:

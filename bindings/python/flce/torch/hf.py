@@ -292,9 +292,6 @@ def _causal_loss(
     if shift_labels is None:
         shift_labels = nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
     target = shift_labels.reshape(-1).to(logits.device)
-    options: dict[str, Any] = {"ignore_index": ignore_index}
-    if num_items_in_batch is None:
-        options["reduction"] = "mean"
-    else:
-        options.update(reduction="sum", normalizer=num_items_in_batch)
-    return logits.view(-1, vocab_size).cross_entropy(target, **options)
+    return logits.view(-1, vocab_size).cross_entropy(
+        target, ignore_index=ignore_index, normalizer=num_items_in_batch
+    )

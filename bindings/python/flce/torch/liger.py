@@ -93,7 +93,8 @@ def _loss(
 ) -> Tensor | LinearCrossEntropyOutput:
     """linear_cross_entropy, but that the mean of the z-loss is Liger's: over the number of tokens,
     also where class weights give the rest another divisor. That takes a second pass."""
-    if weight is None or z_loss == 0.0 or reduction != "mean":
+    is_divided_by_weights = reduction == "mean" and options.get("normalizer") is None
+    if weight is None or z_loss == 0.0 or not is_divided_by_weights:
         return linear_cross_entropy(
             *tensors,
             weight=weight,
@@ -271,7 +272,6 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
             f"hidden_size={hidden_size}, but hidden_states has the shape "
             f"{tuple(hidden_states.shape)}"
         )
-    reduction = "mean" if num_items_in_batch is None else "sum"
     _check_offered(final_logit_softcapping, kwargs.get("accum_dtype"))
     target = labels if shift_labels is None else shift_labels
     if target is None:
@@ -285,7 +285,7 @@ def LigerForCausalLMLoss(  # noqa: N802 (Liger's name)
         lm_head_weight,
         target,
         weight=kwargs.get("ce_weight"),
-        reduction=reduction,
+        reduction="mean",
         ignore_index=ignore_index,
         label_smoothing=kwargs.get("label_smoothing", 0.0),
         softcap=final_logit_softcapping,
