@@ -8,7 +8,7 @@ This file knows the published side alone.
 from typing import NamedTuple
 
 TRILLION = "Trillion Labs Research, 2026-07-04"
-PEGOUD = "[Ryan Pegoud, Towards Data Science, 2026-01-16][pegoud]"
+PEGOUD = "[Ryan Pégoud, Towards Data Science, 2026-01-16][pegoud]"
 LIGER = "[Liger Kernel, README and benchmark][liger]"
 TORCH = "[pytorch/pytorch issue 124480][torch]"
 LINKS = """\

@@ -14,8 +14,8 @@
 namespace flce {
 namespace {
 
-// 4096 tokens a chunk: DESIGN section 9 measures 1.00 of three plain products from there on (H200,
-// 2026-12-01); 128 rows, which the published rule gives at N=4096, are several times slower.
+// 4096 tokens a chunk: from there on `fused` takes what three plain products take; 128 rows, which
+// the published rule gives at N=4096, take several times as long (docs/measured.md, H200).
 constexpr std::int64_t kChunkTokens = 4096;
 
 // `recompute` works on chunk x slab logits: all tokens up to kSlabTokens, so that a slab's rows of
