@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line, with requests for memory or a thread refused from main on (walk_main.cpp): it
+// ends with one line on stderr or does without, and what it writes is there whole or not at all.
+// Every request of a command, but of those that set up any command only some; SCARCE_SETUP=1 and
+// SCARCE_EVERY=1 in the environment: each. The CUDA part is not loaded: NVIDIA's library takes no
+// care of memory when it is.
+#include <ostream>
+#include <sstream>
+
+#include "api/cli_folder.hpp"
+
+namespace flce::test {
+namespace {
+
+struct Walk {
+  const char* name;
+  const char* args;
+  const char* output;  // what the command writes, below the folder in which it runs
+  bool varies;         // times differ from run to run
+  int every;
+};
+
+void PrintTo(const Walk& walk, std::ostream* out) { *out << walk.args; }
+
+constexpr Walk kWalks[] = {
+    {"run", "run --device cpu --input in.safetensors --output out/o.safetensors --outputs topk=2",
+     "out/o.safetensors", false, 1},
+    {"run_npy", "run --device cpu --hidden h.npy --weight w.npy --target y.npy --output out",
+     "out/loss.npy", false, 1},
+    {"plan", "plan --device cpu --preset llama3-8b --tokens 4096", "out/none", false, 1},
+    {"verify", "verify --device cpu n7_h5_v11 f32 mean split", "out/none", false, 1},
+    {"bench",
+     "bench --device cpu n8_h4_v9 f32 --rounds 1 --methods naive,fused --csv out/o.csv --svg m.svg",
+     "out/o.csv", true, 5},
+    {"train",
+     "train text.txt --device cpu --steps 2 --batch 16 --embed 4 --hidden 8 --context 2 "
+     "--eval-every 0 --save out/model.safetensors",
+     "out/model.safetensors", false, 1},
+};
+
+class ScarceCli : public Folder, public testing::WithParamInterface<std::tuple<Walk, const char*>> {
+ protected:
+  ScarceCli() : Folder(environment()) {
+    std::filesystem::create_directory(path("out"));
+    const io::Tensor hidden = make_tensor("hidden", Dtype::kF32, {3, 2}, {1, 2, -1, 0.5, 0, 1});
+    const io::Tensor weight =
+        make_tensor("weight", Dtype::kF32, {4, 2}, {1, 0, 0, 1, 0.5, -1, -2, 1});
+    const io::Tensor target = make_tensor("target", Dtype::kI64, {3}, {2, 0, 3});
+    const io::TensorView tensors[] = {hidden.view(), weight.view(), target.view()};
+    io::write_safetensors(path("in.safetensors"), tensors);
+    io::write_npy(path("h.npy"), hidden.view());
+    io::write_npy(path("w.npy"), weight.view());
+    io::write_npy(path("y.npy"), target.view());
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "the cat sat on the mat, and the dog on the log. ";
+    write_file("text.txt", text);
+  }
+
+  static std::string environment() {
+    const auto& [walk, mode] = GetParam();
+    return std::string("CUDA_VISIBLE_DEVICES= FLCE_NUM_THREADS=3 LD_PRELOAD='" FLCE_SCARCE
+                       "' SCARCE_REPORT=../report SCARCE_WALK=") +
+           mode + " SCARCE_OUTPUT=" + walk.output + " SCARCE_VARIES=" + (walk.varies ? "1" : "0") +
+           " SCARCE_EVERY=${SCARCE_EVERY:-" + std::to_string(walk.every) +
+           "} SCARCE_SETUP=${SCARCE_SETUP:-61} ";
+  }
+};
+
+TEST_P(ScarceCli, EndsWithOneLineAndWholeFiles) {
+  const Outcome outcome = flce(std::get<0>(GetParam()).args);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream report(read_file(work().parent_path() / "report"));
+  int runs = 0;
+  int failed = 0;
+  int requests = 0;
+  report >> runs >> failed >> requests;
+  std::string faults;
+  std::getline(report >> std::ws, faults, '\0');
+  EXPECT_EQ(faults, "");
+  EXPECT_GT(failed, runs / 2) << "most requests are for what cannot be done without";
+  EXPECT_GT(requests, 100);
+  RecordProperty("runs", runs);
+  RecordProperty("requests", requests);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Walks, ScarceCli, testing::Combine(testing::ValuesIn(kWalks), testing::Values("once", "from")),
+    [](const auto& walk) {
+      return std::string(std::get<0>(walk.param).name) + '_' + std::get<1>(walk.param);
+    });
+
+}  // namespace
+}  // namespace flce::test
