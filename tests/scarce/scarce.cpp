@@ -3,7 +3,9 @@
 #include "scarce/scarce.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,8 +37,15 @@ bool is_refused(int kind) {
   const long number = requests.fetch_add(1) + 1;
   const long at = refused_at.load();
   const bool hit = at > 0 && (mode_now.load() == SCARCE_FROM ? number >= at : number == at);
+  if (hit && mode_now.load() == SCARCE_KILL) ::kill(::getpid(), SIGKILL);
   if (hit) refused.fetch_add(1);
   return hit;
+}
+
+// libc's own function of a name that is taken here.
+template <typename Function>
+Function* behind(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
 void* counted(void* block) {
@@ -128,9 +137,29 @@ SCARCE_EXPORT void* mmap(void* address, std::size_t size, int protection, int fl
 SCARCE_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                                  void* (*routine)(void*), void* argument) {
   if (is_refused(SCARCE_THREAD)) return EAGAIN;
-  static const auto real =
-      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  static const auto real = behind<decltype(pthread_create)>("pthread_create");
   return real(thread, attributes, routine, argument);
+}
+
+SCARCE_EXPORT ssize_t write(int file, const void* bytes, std::size_t size) {
+  is_refused(SCARCE_FILES);
+  return ::syscall(SYS_write, file, bytes, size);
+}
+
+SCARCE_EXPORT int fsync(int file) {
+  is_refused(SCARCE_FILES);
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+
+SCARCE_EXPORT int linkat(int from_folder, const char* from, int to_folder, const char* to,
+                         int flags) {
+  is_refused(SCARCE_FILES);
+  return static_cast<int>(::syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
+}
+
+SCARCE_EXPORT int rename(const char* from, const char* to) {
+  is_refused(SCARCE_FILES);
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 }  // extern "C"

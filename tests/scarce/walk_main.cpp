@@ -14,6 +14,7 @@
 //   SCARCE_AT      no walk: main runs once, with this request refused (for a debugger)
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,7 +68,7 @@ int armed_main(int argc, char** argv, char** environment, const std::string& err
   ::unsetenv("SCARCE_WALK");  // programs that it starts do not walk
   ::unsetenv("LD_PRELOAD");
   const pid_t self = ::getpid();
-  scarce_arm(at, mode, SCARCE_ALL);
+  scarce_arm(at, mode, mode == SCARCE_KILL ? SCARCE_FILES : SCARCE_ALL);
   const int status = program_main(argc, argv, environment);
   const long requests = scarce_requests();
   const long refused = scarce_disarm();
@@ -83,12 +84,23 @@ std::size_t num_files_beside(const std::string& output) {
 
 long number(const char* name) { return std::max(1L, std::atol(variable(name, "1").c_str())); }
 
+void remove_temporary_files(const std::string& output) {
+  const auto folder = std::filesystem::path(output).parent_path();
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path());
+  }
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 auto num_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
+int mode_of(const std::string& walk) {
+  return walk == "kill" ? SCARCE_KILL : walk == "from" ? SCARCE_FROM : SCARCE_ONCE;
+}
+
 // The walk's settings and what its first, untouched run has made.
 struct Walk {
-  int mode = variable("SCARCE_WALK", "") == "from" ? SCARCE_FROM : SCARCE_ONCE;
+  int mode = mode_of(variable("SCARCE_WALK", ""));
   long every = number("SCARCE_EVERY");
   long every_of_setup = number("SCARCE_SETUP");
   bool varies = variable("SCARCE_VARIES", "0") == "1";
@@ -106,6 +118,10 @@ struct Walk {
 
   // What is wrong with the way a child ended; "" if nothing is.
   std::string fault_of(int status) const {
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && mode == SCARCE_KILL) {
+      const std::string text = text_of(output);
+      return text == kBefore || is_whole(text) ? "" : "killed, and a part of the output file";
+    }
     if (!WIFEXITED(status)) return "ended by signal " + std::to_string(WTERMSIG(status));
     const int code = WEXITSTATUS(status);
     if (code != 0 && code != 2) return "exit code " + std::to_string(code);
@@ -134,6 +150,7 @@ int run_walk(int argc, char** argv, char** environment) {
   long runs = 0;
   long failed = 0;
   long setup = 0;
+  std::size_t most_left = 0;
   for (long at = kSetup;; at += at < 1 ? 1 : at < setup ? walk.every_of_setup : walk.every) {
     std::ofstream(walk.output, std::ios::binary) << kBefore;
     *shared = {-1, 0};
@@ -154,14 +171,18 @@ int run_walk(int argc, char** argv, char** environment) {
       walk.right = text_of(walk.output);
       walk.num_files = num_files_beside(walk.output);
     }
-    const std::string fault = walk.fault_of(status);
+    std::string fault = walk.fault_of(status);
+    if (at == 0 && status != 0) fault += " (the untouched run has failed)";
+    most_left = std::max(most_left, num_files_beside(walk.output) - walk.num_files);
+    remove_temporary_files(walk.output);
     if (!fault.empty()) {
       faults += "request " + std::to_string(at) + ": " + fault + ": " + text_of(walk.err) + "\n";
     }
-    if (at == 0 ? !fault.empty() : WIFEXITED(status) && shared->refused == 0) break;
+    if (at == 0 ? !fault.empty() : status == 0 && shared->refused == 0) break;
     ++runs;
     failed += status != 0;
   }
+  if (most_left > 1) faults += "more than one file left behind\n";
   std::ofstream(walk.report) << runs << ' ' << failed << ' ' << shared->requests << '\n' << faults;
   return 0;
 }

@@ -49,7 +49,7 @@ Json row_values(const BenchResult& result, const BenchRow& row, const Machine& m
   const Problem& p = result.problem;
   const double floor = median_of(result.card.floor_seconds);
   const double median = row.seconds_median();
-  Json values;
+  Json values = Json::object();
   values["device"] = result.card.name;
   values["date"] = machine.date;
   values["shape"] = fmt::format("{}x{}x{}", p.tokens, p.hidden, p.vocab);
