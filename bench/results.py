@@ -11,6 +11,8 @@ import os
 import re
 import sys
 
+from tables import replace_file
+
 KEY = ("series", "system", "tokens", "hidden", "vocab", "dtype", "isa", "threads")
 COLUMNS = KEY + (
     "method", "chunk", "rounds", "median_ms", "min_ms", "max_ms", "gflops", "peak_gflops",
@@ -49,11 +51,8 @@ def store(path, new_rows):
     for row in new_rows:
         clean = {name: plain(row.get(name, "")) for name in COLUMNS}
         rows[key_of(clean)] = clean
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        file.write(",".join(COLUMNS) + "\n")
-        for row in rows.values():
-            file.write(",".join(row[name] for name in COLUMNS) + "\n")
-    os.replace(path + ".part", path)
+    lines = [COLUMNS, *([row[name] for name in COLUMNS] for row in rows.values())]
+    replace_file(path, "".join(",".join(line) + "\n" for line in lines))
 
 
 def cpu_facts():

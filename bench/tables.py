@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of a results file in, a Markdown table out: what the reports have in common."""
 import csv
+import os
 
 
 def read_rows(path, columns):
@@ -11,6 +12,14 @@ def read_rows(path, columns):
         if missing:
             raise ValueError(f"{path}: no column {', '.join(missing)}")
         return list(reader)
+
+
+def replace_file(path, text):
+    """The whole text or, if the process is killed, what stood there before."""
+    part = path + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(part, path)
 
 
 def table(header, lines):

@@ -13,6 +13,7 @@ sys.path.insert(0, BENCH)
 import report  # noqa: E402
 import report_pages  # noqa: E402
 import results  # noqa: E402
+import tables  # noqa: E402
 
 PAGE = ("# Page\n\nbefore\n\n<!-- generated: cpu, by hand -->\nold\n"
         "<!-- end generated -->\n\nafter\n\n<!-- generated: cuda, by hand -->\nold\n"
@@ -78,6 +79,19 @@ class Report(unittest.TestCase):
         self.assertIn("| 512×256×8192 | f32 | avx2 | 2 | 89 % | openblas | 1.031 |", text)
         results.store(self.csv, [row(median_ms=61.0)])
         self.assertIn("not what", report.update(self.root, check=True))
+
+    def test_a_page_that_cannot_be_written_whole_stays_as_it_was(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "page.md")
+            tables.replace_file(page, "old\n")
+            with self.assertRaises(UnicodeEncodeError):
+                tables.replace_file(page, "new\n" * 100000 + "\udc80")
+            with open(page, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "old\n")
+            tables.replace_file(page, "new\n")
+            with open(page, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "new\n")
+            self.assertEqual(os.listdir(folder), ["page.md"])
 
     def test_without_results_the_page_says_so(self):
         self.assertIsNone(report.update(self.root, check=False))
