@@ -58,7 +58,7 @@ enum {
   FLCE_WORKSPACE_TOO_SMALL = 5,
   FLCE_DEVICE_ERROR = 6,
   FLCE_INTERNAL = 7,
-  FLCE_OUT_OF_MEMORY = 8 /* since 1.5 */
+  FLCE_OUT_OF_MEMORY = 8 /* since 1.5; on the CPU the call has written nothing */
 };
 
 typedef int32_t flce_dtype;
