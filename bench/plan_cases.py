@@ -17,6 +17,8 @@ import os
 import subprocess
 import sys
 
+from tables import replace_file
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CARD = "h200"
 CASES = {
@@ -123,8 +125,7 @@ def main():
         sys.exit(f"{args.flce}: no Hopper kernels in this build; the files need one that has them")
     os.makedirs(args.folder, exist_ok=True)
     for name, columns, lines in (("published", COLUMNS, rows), ("checklist", STEPS, steps)):
-        with open(os.path.join(args.folder, name + ".csv"), "w", encoding="utf-8") as file:
-            file.write(text_of(columns, lines))
+        replace_file(os.path.join(args.folder, name + ".csv"), text_of(columns, lines))
 
 
 if __name__ == "__main__":

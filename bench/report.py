@@ -29,7 +29,7 @@ import report_peers  # noqa: E402
 import report_readme  # noqa: E402
 import report_train  # noqa: E402
 import results  # noqa: E402
-from tables import table  # noqa: E402
+from tables import replace_file, table  # noqa: E402
 
 OURS = "flce-fused"
 SHARE_TARGET = 0.85  # of the peak of the path in use
@@ -370,8 +370,7 @@ def update_file(path, new, check):
     if check and new != text:
         return f"{path}: not what bench/results gives; run bench/report.py"
     if new != text:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(new)
+        replace_file(path, new)
     return None
 
 

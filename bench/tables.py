@@ -3,6 +3,7 @@
 reports have in common."""
 
 import csv
+import io
 import os
 
 
@@ -16,20 +17,26 @@ def read_rows(path, columns):
         return list(reader)
 
 
-def write_rows(path, columns, rows):
-    """Puts a new file in the place of the old one, so that no end of the process leaves half of
-    one."""
-    part = f"{path}.{os.getpid()}.part"
+def replace_file(path, text):
+    """The whole text or, if the process is killed, what stood there before."""
+    part = f"{path}.part"
     os.makedirs(os.path.dirname(part) or ".", exist_ok=True)
     try:
         with open(part, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            file.write(text)
         os.replace(part, path)
     finally:
         if os.path.exists(part):
             os.remove(part)
+
+
+def write_rows(path, columns, rows):
+    """A CSV file in the place of the old one, as a whole."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_file(path, text.getvalue())
 
 
 def table(header, lines):

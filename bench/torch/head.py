@@ -183,10 +183,12 @@ class Report:
     def write(self) -> None:
         if self.file is None:
             return
-        with self.file.open("w", newline="") as out:
+        part = self.file.with_name(self.file.name + ".part")
+        with part.open("w", newline="") as out:
             writer = csv.DictWriter(out, COLUMNS)
             writer.writeheader()
             writer.writerows(self.rows)
+        part.replace(self.file)
 
 
 def main() -> None:

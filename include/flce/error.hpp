@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one exception of the C++ interface. Its text says what was wrong, what was given and what
-// would work.
+// would work. Where the library cannot even get memory for a text, std::bad_alloc comes instead.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ enum class ErrorCode : std::int32_t {
   kWorkspaceTooSmall = 5,
   kDevice = 6,  // the device or its driver reported a failure
   kInternal = 7,
+  kOutOfMemory = 8,  // the system or the card has none left; the text says for what
 };
 
 class FLCE_API Error : public std::runtime_error {

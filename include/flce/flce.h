@@ -44,9 +44,9 @@ extern "C" {
  * smaller) work as before: the fields that they lack count as 0.
  * 1.1: CUDA; stream and check_targets, route and allow_tf32, flce_scale_grads_on,
  * flce_cuda_refusal. 1.2: flce_parse_bytes. 1.3: FLCE_ROUTE_HOPPER. 1.4: slab of a
- * plan. */
+ * plan. 1.5: FLCE_OUT_OF_MEMORY, which was FLCE_INTERNAL. */
 #define FLCE_ABI_MAJOR 1
-#define FLCE_ABI_MINOR 4
+#define FLCE_ABI_MINOR 5
 
 typedef int32_t flce_status;
 enum {
@@ -57,7 +57,8 @@ enum {
   FLCE_TARGET_OUT_OF_RANGE = 4,
   FLCE_WORKSPACE_TOO_SMALL = 5,
   FLCE_DEVICE_ERROR = 6,
-  FLCE_INTERNAL = 7
+  FLCE_INTERNAL = 7,
+  FLCE_OUT_OF_MEMORY = 8 /* since 1.5; on the CPU the call has written nothing */
 };
 
 typedef int32_t flce_dtype;

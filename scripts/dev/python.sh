@@ -37,7 +37,7 @@ soak() {
 }
 
 compile_for_python() {
-  cmake --build "$root/build/release" --parallel "$jobs" --target flce flce_cli
+  cmake --build "$root/build/release" --parallel "$jobs" --target python_tests
 }
 
 # What the extra `test` of pyproject.toml lists; nothing is fetched when it is there.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: plain structs in, a status out. Every function catches everything; the text of
-// the last failure is kept per thread in a fixed buffer.
+// the last failure is kept per thread (last_error.hpp).
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <new>
 
+#include "api/last_error.hpp"
 #include "api/planning.hpp"
 #include "api/registry.hpp"
 #include "core/check.hpp"
@@ -18,10 +19,8 @@
 namespace flce {
 namespace {
 
-thread_local std::array<char, 1024> last_error{};
-
 flce_status remember(ErrorCode code, const char* text) {
-  write_text(last_error, "{}", text);
+  keep_last_error(code, text);
   return static_cast<flce_status>(code);
 }
 
@@ -34,7 +33,7 @@ flce_status guarded(Body&& body) noexcept {
   } catch (const Error& error) {
     return remember(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return remember(ErrorCode::kInternal, "out of memory");
+    return remember(ErrorCode::kOutOfMemory, "out of memory");
   } catch (const std::exception& error) {
     return remember(ErrorCode::kInternal, error.what());
   } catch (...) {
@@ -213,7 +212,7 @@ extern "C" {
 
 const char* flce_version(void) { return version(); }
 
-const char* flce_last_error(void) { return last_error.data(); }
+const char* flce_last_error(void) { return last_error(); }
 
 const char* flce_status_name(flce_status status) {
   constexpr std::array kNames{"ok",
@@ -223,7 +222,8 @@ const char* flce_status_name(flce_status status) {
                               "target_out_of_range",
                               "workspace_too_small",
                               "device_error",
-                              "internal"};
+                              "internal",
+                              "out_of_memory"};
   return status >= 0 && status < static_cast<flce_status>(kNames.size()) ? kNames[status]
                                                                          : "unknown status";
 }
@@ -301,7 +301,7 @@ flce_status flce_can_serve(const flce_args* args, flce_method method) {
     const char* reason = info->planned_only != nullptr ? info->planned_only(problem) : nullptr;
     if (reason != nullptr) write_text(refusal, "{}: {}", name_of(info->method), reason);
     require(refusal[0] == '\0', ErrorCode::kUnsupported, "{}", refusal.data());
-    last_error[0] = '\0';
+    clear_last_error();
   });
 }
 

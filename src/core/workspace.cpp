@@ -49,7 +49,7 @@ Workspace::Workspace(std::uint64_t bytes) {
   const std::uint64_t size = mapped_bytes(bytes);
   data_ = size >= kHugePage ? map_large(size) : map(size);
   if (data_ == nullptr) {
-    fail(ErrorCode::kOutOfBudget,
+    fail(ErrorCode::kOutOfMemory,
          "no memory for a workspace of {}; a smaller budget or chunk needs less",
          format_bytes(bytes));
   }

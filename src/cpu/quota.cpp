@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/quota.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstdint>
-#include <fstream>
 #include <string_view>
+#include <system_error>
 
 #include "core/int_math.hpp"
 
@@ -19,19 +24,47 @@ int cpus_of(std::int64_t quota, std::int64_t period) {
   return static_cast<int>(std::min(ceil_div(quota, period), kMaxThreads));
 }
 
-// A number alone in a file; 0 if it is not there.
-std::int64_t number_in(const std::string& path) {
-  std::ifstream file(path);
+// What a file holds; "" if it is not there. A stream would take a lack of memory for the file's
+// end, and the process would keep a wrong number of threads; here it throws.
+std::string text_of(const std::string& path) {
+  struct File {
+    int number;
+    ~File() {
+      if (number >= 0) ::close(number);
+    }
+  } const file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  std::string text;
+  char piece[4096];
+  while (file.number >= 0) {
+    const ssize_t count = ::read(file.number, piece, sizeof piece);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.append(piece, static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+// The number that `text` begins with, which is taken off; 0 if there is none.
+std::int64_t take_number(std::string_view& text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
   std::int64_t value = 0;
-  return file >> value ? value : 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return error == std::errc{} ? value : 0;
 }
 
 // cpu.max holds "150000 100000", or "max 100000" where there is no limit.
 int quota_v2(const std::string& folder) {
-  std::ifstream file(folder + "/cpu.max");
-  std::int64_t quota = 0;
-  std::int64_t period = 0;
-  return file >> quota >> period ? cpus_of(quota, period) : 0;
+  const std::string text = text_of(folder + "/cpu.max");
+  std::string_view rest = text;
+  const std::int64_t quota = take_number(rest);
+  return cpus_of(quota, take_number(rest));
+}
+
+std::int64_t number_in(const std::string& path) {
+  const std::string text = text_of(path);
+  std::string_view rest = text;
+  return take_number(rest);
 }
 
 int quota_v1(const std::string& folder) {
@@ -52,13 +85,17 @@ bool has_cpu(std::string_view controllers) {
 // cpu controller ("4:cpu,cpuacct:/path"); "" if there is none. Within a container this may be a
 // path of the host that is not mounted; the folders above it then count.
 std::string group_of_process(const std::string& root, bool is_v2) {
-  std::ifstream file(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
+  const std::string text = text_of(root + "/proc/self/cgroup");
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     const std::size_t first = line.find(':');
     const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos) continue;
-    const std::string_view controllers(line.data() + first + 1, second - first - 1);
-    if (is_v2 ? controllers.empty() : has_cpu(controllers)) return line.substr(second + 1);
+    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    if (is_v2 ? controllers.empty() : has_cpu(controllers)) {
+      return std::string(line.substr(second + 1));
+    }
   }
   return "";
 }

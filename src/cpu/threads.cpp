@@ -78,14 +78,17 @@ class Pool {
   }
 
  private:
-  // Starts threads up to `count`; fewer where the system refuses more. The threads live as long as
-  // the process: they hold nothing that an exit would lose.
+  // Starts threads up to `count`; fewer where the system refuses more or has no memory for them:
+  // the pool is taken here, and an exception would leave it so for ever. The threads live as long
+  // as the process: they hold nothing that an exit would lose.
   int grow(int count) {
     while (num_threads_ < count) {
       const int lane = num_threads_ + 1;
       try {
         std::thread([this, lane, seen = generation_] { serve(lane, seen); }).detach();
       } catch (const std::system_error&) {
+        break;
+      } catch (const std::bad_alloc&) {
         break;
       }
       ++num_threads_;
@@ -121,13 +124,17 @@ class Pool {
 // of the parent's threads and makes a new pool in the same place.
 alignas(Pool) unsigned char pool_memory[sizeof(Pool)];
 
-Pool& pool() {
+// Null where the system has no memory to note the child's part; the next call asks again.
+Pool* pool() try {
   static Pool* const instance = [] {
-    Pool* made = new (pool_memory) Pool;
-    ::pthread_atfork(nullptr, nullptr, [] { new (pool_memory) Pool; });
-    return made;
+    if (::pthread_atfork(nullptr, nullptr, [] { new (pool_memory) Pool; }) != 0) {
+      throw std::bad_alloc();
+    }
+    return new (pool_memory) Pool;
   }();
-  return *instance;
+  return instance;
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 }  // namespace
@@ -152,7 +159,8 @@ void relax(int spins) {
 
 void run_tasks(std::int64_t count, int num_lanes, Task task, void* context) {
   const auto lanes = static_cast<int>(std::min<std::int64_t>(num_lanes, count));
-  if (lanes > 1 && pool().try_run(count, lanes, task, context)) return;
+  Pool* const helpers = lanes > 1 ? pool() : nullptr;
+  if (helpers != nullptr && helpers->try_run(count, lanes, task, context)) return;
   for (std::int64_t i = 0; i < count; ++i) task(context, i, 0);
 }
 

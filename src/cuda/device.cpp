@@ -64,7 +64,7 @@ DeviceMemory::DeviceMemory(std::uint64_t bytes) {
   device_ = cuda.current_device();
   data_ = static_cast<std::byte*>(cuda.allocate(bytes));
   require(
-      data_ != nullptr, ErrorCode::kOutOfBudget,
+      data_ != nullptr, ErrorCode::kOutOfMemory,
       "no memory for {} on CUDA device {}, where {} are in use; a smaller budget or chunk needs "
       "less",
       format_bytes(bytes), device_, format_bytes(cuda.device_used_bytes()));

@@ -31,3 +31,7 @@ if(NOT FLCE_SANITIZE AND UNIX AND NOT APPLE)
     set_tests_properties(exports_cuda PROPERTIES LABELS api)
   endif()
 endif()
+
+flce_add_test(test_c_abi_threads
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_c_abi_threads.cpp
+  LIBRARIES flce Threads::Threads THREADS)

@@ -111,7 +111,7 @@ static void test_parse_bytes(void) {
 
 static void test_names(void) {
   CHECK(strncmp(flce_version(), "0.1.", 4) == 0);
-  for (flce_status a = FLCE_OK; a <= FLCE_INTERNAL; ++a) {
+  for (flce_status a = FLCE_OK; a <= FLCE_OUT_OF_MEMORY; ++a) {
     CHECK(flce_status_name(a) != NULL && flce_status_name(a)[0] != '\0');
     for (flce_status b = FLCE_OK; b < a; ++b)
       CHECK(strcmp(flce_status_name(a), flce_status_name(b)) != 0);

@@ -103,6 +103,19 @@ class Report(unittest.TestCase):
         results.store(self.csv, [row(median_ms=61.0)])
         self.assertIn("not what", report.update(self.root, check=True))
 
+    def test_a_page_that_cannot_be_written_whole_stays_as_it_was(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "page.md")
+            tables.replace_file(page, "old\n")
+            with self.assertRaises(UnicodeEncodeError):
+                tables.replace_file(page, "new\n" * 100000 + "\udc80")
+            with open(page, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "old\n")
+            tables.replace_file(page, "new\n")
+            with open(page, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "new\n")
+            self.assertEqual(os.listdir(folder), ["page.md"])
+
     def test_without_results_the_page_says_so(self):
         self.assertIsNone(report.update(self.root, check=False))
         self.assertIn("No results yet", self.read())

@@ -75,7 +75,7 @@ TEST(GpuServices, MemoryIsCountedAndGivenBack) {
     const flce::DeviceMemory too_much(std::uint64_t{1} << 50);
     ADD_FAILURE() << "a card with a pebibyte";
   } catch (const flce::Error& error) {
-    EXPECT_EQ(error.code(), flce::ErrorCode::kOutOfBudget);
+    EXPECT_EQ(error.code(), flce::ErrorCode::kOutOfMemory);
   }
   EXPECT_EQ(flce::cuda_memory_use().allocated_bytes, before.allocated_bytes);
   const flce::DeviceMemory still_works(16);

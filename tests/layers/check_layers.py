@@ -79,6 +79,7 @@ THIRD_PARTY = {
     "tests/oracle": (),
     "tests/package": (),
     "tests": ("fmt/", "gtest/", "gmock/", "nlohmann/", "Eigen/"),
+    "tests/scarce": ("gtest/", "dlfcn.h"),
     "fuzz": ("fmt/", "fuzzer/"),
     "examples": (),
     "bench": ("benchmark/", "cblas.h", "dlfcn.h", "dnnl.hpp", "omp.h"),

@@ -180,6 +180,7 @@ def test_errors_are_what_python_code_expects() -> None:
         (flce.TargetOutOfRange, IndexError),
         (flce.DeviceError, RuntimeError),
         (flce.InternalError, RuntimeError),
+        (flce.OutOfMemory, MemoryError),
     ):
         assert issubclass(error, flce.Error) and issubclass(error, builtin)
 

@@ -24,15 +24,36 @@ def gradients(x: Any, w: Any, y: Any, **options: Any) -> list[Any]:
     return [loss.detach(), *torch.autograd.grad(loss.sum(), (x, w))]
 
 
-def test_threads_do_not_disturb_each_other() -> None:
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"reduction": "mean"},
+    {"reduction": "none"},
+    {"reduction": "sum", "method": "recompute", "chunk": 7},
+    {"method": "chunked", "chunk": 5, "label_smoothing": 0.1},
+    {"method": "naive", "softcap": 20.0},
+    {"z_loss": 0.01, "scale": 0.5},
+    {"reduction": "none", "shift": 1},
+    {"chunk": 9, "temperature": 0.7},
+)
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+
+
+def backward(x: Any, w: Any, y: Any, **options: Any) -> list[Any]:
+    """Loss and gradients by backward(), of leaves that are this call's alone."""
+    x, w = (t.detach().clone().requires_grad_() for t in (x, w))
+    loss = linear_cross_entropy(x, w, y, **options)
+    loss.sum().backward()
+    return [loss.detach(), x.grad, w.grad]
+
+
+def test_eight_threads_do_not_disturb_each_other() -> None:
     jobs = []
-    for i in range(24):
-        x, w, y, _ = problem((20 + i % 3,), 8, 200, torch.float32)
-        jobs.append((x, w, y, {"reduction": "none" if i % 2 else "mean"}))
-    want = [gradients(*job[:3], **job[3]) for job in jobs]
-    with ThreadPoolExecutor(4) as pool:
+    for i in range(48):
+        x, w, y, _ = problem((20 + i % 5,), 8 + i % 3, 200 + 30 * (i % 4), DTYPES[i % 3])
+        jobs.append((gradients if i % 2 else backward, (x, w, y), OPTIONS[i % len(OPTIONS)]))
+    want = [call(*tensors, **options) for call, tensors, options in jobs]
+    with ThreadPoolExecutor(8) as pool:
         for _ in range(5):
-            got = list(pool.map(lambda job: gradients(*job[:3], **job[3]), jobs))
+            got = list(pool.map(lambda job: job[0](*job[1], **job[2]), jobs))
             for a, b in zip(got, want, strict=True):
                 assert all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 

@@ -125,14 +125,26 @@ TEST_F(IoWrite, FollowsALinkToAFile) {
 
 TEST_F(IoWrite, AnUncommittedFileLeavesNothing) {
   put("x.txt", "old");
-  {
-    AtomicFile file(path("x.txt"));
-    file.write("half of the new");
-    file.flush();
-    EXPECT_EQ(names().size(), 2u);
+  for (const bool may_be_nameless : {true, false}) {
+    {
+      AtomicFile file(path("x.txt"), may_be_nameless);
+      file.write("half of the new");
+      file.flush();
+      EXPECT_EQ(content_of(path("x.txt")), "old");
+    }
     EXPECT_EQ(content_of(path("x.txt")), "old");
+    EXPECT_EQ(names(), Names{"x.txt"});
   }
-  EXPECT_EQ(content_of(path("x.txt")), "old");
+}
+
+TEST_F(IoWrite, AFileWithANameFromTheStartIsWrittenAsWell) {
+  put("x.txt", "old");
+  ASSERT_EQ(::chmod(path("x.txt").c_str(), 0640), 0);
+  AtomicFile file(path("x.txt"), false);
+  EXPECT_EQ(names().size(), 2U);
+  file.write("new");
+  file.commit();
+  EXPECT_EQ(content_of(path("x.txt")), "new");
   EXPECT_EQ(names(), Names{"x.txt"});
 }
 

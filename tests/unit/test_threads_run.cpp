@@ -60,6 +60,41 @@ TEST(ThreadsRun, EightCallersWithProblemsOfTheirOwn) {
   EXPECT_EQ(failures, 0);
 }
 
+// Random sizes, layouts and options, each with a method and a way of calling of its own; `want` is
+// what one thread alone makes of it.
+Call random_call(std::uint64_t seed) {
+  Rng rng(seed);
+  Call call{random_case(rng.pick({flce::Dtype::kF64, flce::Dtype::kF32, flce::Dtype::kBF16}), seed),
+            {rng.pick({flce::Method::kNaive, flce::Method::kChunked, flce::Method::kFused}),
+             rng.pick<std::int64_t>({1, 16, 48}), 1,
+             rng.pick({flce::Pass::kRun, flce::Pass::kForwardBackward})},
+            {}};
+  if (refusal(call.c, call.config)) call.config.method = flce::Method::kRecompute;
+  call.want = run_case(call.c, call.config).results;
+  call.config.threads = static_cast<std::int32_t>(1 + seed % 4);
+  return call;
+}
+
+TEST(ThreadsRun, EightCallersWithOptionsOfTheirOwn) {
+  constexpr int kCallers = 8;
+  constexpr int kCallsOfEach = 12;
+  std::vector<Call> all;
+  for (int i = 0; i < kCallers * kCallsOfEach; ++i) {
+    all.push_back(random_call(7000U + static_cast<std::uint64_t>(i)));
+  }
+  std::atomic<int> failures{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < kCallers; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (int i = 0; i < kCallsOfEach; ++i) {
+        failures += !is_right(all[static_cast<std::size_t>(i * kCallers + caller)]);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(failures, 0);
+}
+
 TEST(ThreadsRun, WithinATaskOfThePool) {
   const std::vector<Call> all = calls(4);
   std::atomic<int> failures{0};

@@ -53,7 +53,7 @@ TEST(Workspace, TooLargeIsAnError) {
       Workspace workspace(bytes);
       ADD_FAILURE() << bytes << " bytes were given";
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kOutOfBudget);
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
       EXPECT_NE(std::string(error.what()).find("no memory for a workspace"), std::string::npos);
     }
   }

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <new>
 #include <sstream>
 
 #include "bench_measure.hpp"
@@ -76,7 +77,16 @@ CardMonitor::CardMonitor(int card) {
     return;
   }
   output_ = ends[0];
-  reader_ = std::thread([this] { read_lines(); });
+  try {
+    reader_ = std::thread([this] {
+      try {
+        read_lines();
+      } catch (const std::bad_alloc&) {  // then there are fewer samples
+      }
+    });
+  } catch (...) {  // no thread: no samples
+    finish();
+  }
 }
 
 CardMonitor::~CardMonitor() { finish(); }
@@ -106,7 +116,7 @@ CardSample CardMonitor::finish() {
     while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
     }
     child_ = -1;
-    reader_.join();
+    if (reader_.joinable()) reader_.join();
     ::close(output_);
   }
   return {median_of(watts_), median_of(sm_mhz_)};

@@ -16,6 +16,7 @@
 #include "bench_cuda_error.hpp"
 #include "bench_cuda_memory.hpp"
 #include "bench_order.hpp"
+#include "common.hpp"
 #include "device_memory.hpp"
 #include "run_outputs.hpp"
 #include "run_step.hpp"
@@ -62,7 +63,7 @@ class SharedCudaMemory {
         saved_ = DeviceMemory(largest(variants, &Plan::saved_bytes));
         return;
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kOutOfBudget) throw;
+        if (!lacks_room(error)) throw;
         workspace_ = DeviceMemory();
         const auto most = std::max_element(variants.begin(), variants.end(), needs_less);
         (*most)->row.untimed = error.what();
@@ -223,7 +224,7 @@ void CudaBench::measure_errors(const Inputs& inputs) {
       step.execute(inputs, stream_);
       variant->row.errors = reference->errors_of(step.outputs());
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfBudget) throw;
+      if (!lacks_room(error)) throw;
       result_.card.error_refused = fmt::format("{}, beside the float64 reference: {}",
                                                variant->row.asked.name(), error.what());
     }

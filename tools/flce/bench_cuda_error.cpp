@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 
+#include "common.hpp"
 #include "parallel.hpp"
 #include "run_step.hpp"
 #include "verify_numbers.hpp"
@@ -111,7 +112,7 @@ CudaReference::CudaReference(const Problem& problem, const ProblemData& data,
       stream.synchronize();
       break;
     } catch (const Error& error) {
-      if (is_last || error.code() != ErrorCode::kOutOfBudget) throw;
+      if (is_last || !lacks_room(error)) throw;
     }
   }
   losses_ = right_->losses();

@@ -13,7 +13,7 @@ namespace flce::cli {
 
 class CudaReference {
  public:
-  // Computes it. Throws Error{kOutOfBudget} where the card has no room.
+  // Computes it. Throws an Error that lacks_room() where the card has no room.
   CudaReference(const Problem& problem, const ProblemData& data, const DeviceCaps& caps,
                 const CudaStream& stream);
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "common.hpp"
 #include "run_outputs.hpp"
 #include "run_step.hpp"
 #include "verify_numbers.hpp"
@@ -77,7 +78,7 @@ void measure_cuda_memory(Variant& variant, const Inputs& inputs, const ProblemDa
     const std::vector<double> losses = step.outputs().losses();
     if (!losses.empty()) row.loss = losses.front();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfBudget && error.code() != ErrorCode::kUnsupported) throw;
+    if (!lacks_room(error) && error.code() != ErrorCode::kUnsupported) throw;
     row.refused = error.what();
     row.runnable = false;
   }

@@ -36,7 +36,7 @@ class CudaOutputs {
 // Outputs, workspace and saved memory of one plan, and its calls.
 class CudaStep {
  public:
-  // Throws Error{kOutOfBudget} where the card has no room.
+  // Throws Error{kOutOfMemory} where the card has no room.
   explicit CudaStep(const Plan& plan);
 
   const CudaOutputs& outputs() const noexcept { return outputs_; }

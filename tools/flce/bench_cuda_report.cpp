@@ -55,7 +55,7 @@ Json row_values(const BenchResult& result, const BenchRow& row, const Machine& m
                 const std::string& set) {
   const Problem& p = result.problem;
   const double floor = median_of(result.card.floor_seconds);
-  Json values;
+  Json values = Json::object();
   values["device"] = result.card.name;
   values["date"] = machine.date;
   values["shape"] = fmt::format("{}x{}x{}", p.tokens, p.hidden, p.vocab);

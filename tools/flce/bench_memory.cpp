@@ -46,7 +46,7 @@ Json answer_of(const std::function<Json()>& work) {
   } catch (const Error& error) {
     return failure(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return failure(ErrorCode::kDevice, "out of memory; give a smaller problem");
+    return failure(ErrorCode::kOutOfMemory, "out of memory; give a smaller problem");
   } catch (const std::exception& error) {
     return failure(ErrorCode::kInternal, error.what());
   }
@@ -71,6 +71,18 @@ std::string read_all(int fd) {
     if (count <= 0) return text;
     text.append(buffer, static_cast<std::size_t>(count));
   }
+}
+
+// The child's part. Nothing may leave it: the parent's objects are not the child's to destroy.
+// Where there is no memory for an answer, none is given.
+[[noreturn]] void end_with_answer(int fd, const std::function<Json()>& work) noexcept {
+  try {
+    write_all(fd, answer_of(work).dump());
+  } catch (const std::exception&) {
+    ::_exit(1);
+  }
+  std::fflush(nullptr);
+  ::_exit(0);
 }
 
 int wait_for(pid_t child) {
@@ -101,9 +113,7 @@ Json run_in_child(const std::function<Json()>& work) {
   if (child < 0) fail_system("no measuring process");
   if (child == 0) {
     ::close(ends[0]);
-    write_all(ends[1], answer_of(work).dump());
-    std::fflush(nullptr);
-    ::_exit(0);
+    end_with_answer(ends[1], work);
   }
   ::close(ends[1]);
   const std::string text = read_all(ends[0]);
@@ -117,7 +127,9 @@ Json run_in_child(const std::function<Json()>& work) {
   }
   const Json answer = Json::parse(text, nullptr, false);
   if (answer.is_discarded()) {
-    throw Error(ErrorCode::kInternal, "the measuring process gave no answer");
+    throw Error(ErrorCode::kInternal,
+                "the measuring process gave no answer; it may "
+                "have had no memory left for one");
   }
   if (answer.contains("value")) return answer["value"];
   throw Error(static_cast<ErrorCode>(answer["code"].get<int>()), answer["text"].get<std::string>());

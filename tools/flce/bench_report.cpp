@@ -60,7 +60,7 @@ void add_machine(Json& values, const BenchResult& result, const Machine& machine
 // CSV and JSON are both made from it.
 Json row_values(const BenchResult& result, const BenchRow& row, const Machine& machine) {
   const Problem& p = result.problem;
-  Json values;
+  Json values = Json::object();
   values["problem"] = format_problem(p);
   values["method"] = row.asked.name();
   values["chunk"] = row.chunk;

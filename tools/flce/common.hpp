@@ -25,6 +25,10 @@ struct Device {
 Device parse_device(std::string_view text);
 // --device, checked while parsing; `device` must outlive the parse and keeps its value as default.
 CLI::Option* add_device_option(CLI::App& app, std::string& device);
+// Whether there is less room than was asked for: in a budget, on the device, or in this process.
+inline bool lacks_room(const Error& error) {
+  return error.code() == ErrorCode::kOutOfBudget || error.code() == ErrorCode::kOutOfMemory;
+}
 // What a command that computes runs on; a card becomes the current one of this thread. `auto` is
 // the first card where CUDA works, else the CPU. Throws Error{kUnsupported} for a card where there
 // is none, saying why.

@@ -164,7 +164,7 @@ std::string info_as_json(const DeviceCaps& cpu) {
     for (const auto value : values) json.push_back(name_of(value));
     return json;
   };
-  Json json;
+  Json json = Json::object();
   json["version"] = version();
   json["compiler"] = compiler();
   json["devices"] = Json::array(

@@ -3,11 +3,15 @@
 // stderr. Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or input.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commands.hpp"
@@ -29,14 +33,17 @@ constexpr const char* kFooter =
 'flce COMMAND --help' shows each command's options and examples.
 Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or input.)";
 
-int report(const std::string& text) {
-  // One line, whatever the text holds.
-  std::string line = text;
-  while (!line.empty() && line.back() == '\n') line.pop_back();
-  for (char& c : line) {
-    if (c == '\n' || c == '\r') c = ' ';
+// One line, whatever the text holds. Allocates nothing: there may be no memory left.
+int report(std::string_view text) {
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  std::fputs("flce: error: ", stderr);
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of("\n\r"), text.size());
+    std::fwrite(text.data(), 1, end, stderr);
+    if (end < text.size()) std::fputc(' ', stderr);
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
-  fmt::print(stderr, "flce: error: {}\n", line);
+  std::fputc('\n', stderr);
   return kWrong;
 }
 
@@ -51,6 +58,24 @@ std::string without_command(const CLI::App& app) {
   const char* kind = words.front().starts_with('-') ? "option" : "command";
   return fmt::format("unknown {} '{}'; known commands: {} (see flce --help)", kind, words.front(),
                      known);
+}
+
+int report_out_of_memory() {
+  return report("out of memory: the problem needs more than this machine gives");
+}
+
+// Others' code may need memory where it may not throw: to destroy a JSON value, its library makes a
+// list. Files in the making have no name yet, so that nothing is left behind here either.
+[[noreturn]] void end_at_once() {
+  try {
+    if (const std::exception_ptr failure = std::current_exception()) {
+      std::rethrow_exception(failure);
+    }
+  } catch (const std::bad_alloc&) {
+    std::_Exit(report_out_of_memory());
+  } catch (...) {
+  }
+  std::abort();
 }
 
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
@@ -84,10 +109,11 @@ int run(int argc, char** argv) {
 }  // namespace flce::cli
 
 int main(int argc, char** argv) {
+  std::set_terminate(flce::cli::end_at_once);
   try {
     return flce::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {
-    return flce::cli::report("out of memory: the problem needs more than this machine gives");
+    return flce::cli::report_out_of_memory();
   } catch (const std::exception& error) {
     return flce::cli::report(error.what());
   } catch (...) {

@@ -36,7 +36,7 @@ Json pays_json(Pays pays) {
 }
 
 Json verdict_json(const Verdict& v) {
-  Json json;
+  Json json = Json::object();
   json["pays"] = pays_json(v.pays);
   json["reason"] = v.reason;
   if (v.method != Method::kAuto) {
@@ -111,7 +111,7 @@ Json step_json(const PlanAnswer& a) {
 std::string plan_as_json(const PlanAnswer& a) {
   const PlanQuestion& q = a.question;
   const Problem& p = q.problem;
-  Json json;
+  Json json = Json::object();
   json["problem"] = format_problem(p, q.request);
   json["mode"] = q.advice.mode == Mode::kInfer ? "infer" : "train";
   json["device"] = device_json(q);

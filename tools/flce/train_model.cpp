@@ -3,11 +3,10 @@
 
 #include <Eigen/Core>
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <thread>
 #include <utility>
 
+#include "parallel.hpp"
 #include "train_random.hpp"
 
 namespace flce::cli {
@@ -53,23 +52,6 @@ float gelu_slope(float x) {
 }
 
 }  // namespace
-
-void for_pieces(std::int64_t count, std::int64_t piece, int num_threads,
-                const std::function<void(std::int64_t, std::int64_t)>& work) {
-  std::atomic<std::int64_t> next{0};
-  const auto loop = [&] {
-    for (std::int64_t begin = next.fetch_add(piece); begin < count; begin = next.fetch_add(piece)) {
-      work(begin, std::min(begin + piece, count));
-    }
-  };
-  const std::int64_t pieces = (count + piece - 1) / piece;
-  std::vector<std::thread> helpers;
-  for (std::int64_t i = 1; i < std::min<std::int64_t>(num_threads, pieces); ++i) {
-    helpers.emplace_back(loop);
-  }
-  loop();
-  for (std::thread& helper : helpers) helper.join();
-}
 
 Model::Model(const ModelShape& shape, std::uint64_t seed, int num_threads)
     : shape_(shape), num_threads_(num_threads) {
@@ -117,14 +99,18 @@ void Model::forward(const std::vector<std::int32_t>& contexts, std::vector<float
   const ConstMatrixMap linear = map_of(std::as_const(linear_.value), shape_.hidden, width);
   const ConstMatrixMap bias = map_of(std::as_const(linear_bias_.value), 1, shape_.hidden);
   MatrixMap before = map_of(before_, tokens, shape_.hidden);
-  for_pieces(tokens, kRowPiece, num_threads_, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t rows = end - begin;
-    before.middleRows(begin, rows).noalias() = joined.middleRows(begin, rows) * linear.transpose();
-    before.middleRows(begin, rows).rowwise() += bias.row(0);
-    for (std::int64_t i = begin * shape_.hidden; i < end * shape_.hidden; ++i) {
-      hidden[i] = gelu(before_[i]);
-    }
-  });
+  in_parallel(
+      tokens, kRowPiece,
+      [&](std::int64_t begin, std::int64_t end) {
+        const std::int64_t rows = end - begin;
+        before.middleRows(begin, rows).noalias() =
+            joined.middleRows(begin, rows) * linear.transpose();
+        before.middleRows(begin, rows).rowwise() += bias.row(0);
+        for (std::int64_t i = begin * shape_.hidden; i < end * shape_.hidden; ++i) {
+          hidden[i] = gelu(before_[i]);
+        }
+      },
+      num_threads_);
 }
 
 void Model::backward(const std::vector<float>& grad_hidden) {
@@ -135,19 +121,25 @@ void Model::backward(const std::vector<float>& grad_hidden) {
   const ConstMatrixMap joined = map_of(std::as_const(joined_), tokens, width);
   const ConstMatrixMap linear = map_of(std::as_const(linear_.value), shape_.hidden, width);
   MatrixMap joined_grad = map_of(joined_grad_, tokens, width);
-  for_pieces(tokens, kRowPiece, num_threads_, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin * shape_.hidden; i < end * shape_.hidden; ++i) {
-      before_[i] = grad_hidden[i] * gelu_slope(before_[i]);
-    }
-    joined_grad.middleRows(begin, end - begin).noalias() =
-        before.middleRows(begin, end - begin) * linear;
-  });
+  in_parallel(
+      tokens, kRowPiece,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin * shape_.hidden; i < end * shape_.hidden; ++i) {
+          before_[i] = grad_hidden[i] * gelu_slope(before_[i]);
+        }
+        joined_grad.middleRows(begin, end - begin).noalias() =
+            before.middleRows(begin, end - begin) * linear;
+      },
+      num_threads_);
   MatrixMap linear_grad = map_of(linear_.grad, shape_.hidden, width);
   MatrixMap bias_grad = map_of(linear_bias_.grad, 1, shape_.hidden);
-  for_pieces(shape_.hidden, kRowPiece, num_threads_, [&](std::int64_t begin, std::int64_t end) {
-    linear_grad.middleRows(begin, end - begin).noalias() =
-        before.middleCols(begin, end - begin).transpose() * joined;
-  });
+  in_parallel(
+      shape_.hidden, kRowPiece,
+      [&](std::int64_t begin, std::int64_t end) {
+        linear_grad.middleRows(begin, end - begin).noalias() =
+            before.middleCols(begin, end - begin).transpose() * joined;
+      },
+      num_threads_);
   bias_grad.row(0) = before.colwise().sum();
   scatter();
 }
@@ -163,17 +155,20 @@ void adamw_update(Parameter& parameter, const AdamW& settings, double learning_r
   const auto keep =
       static_cast<float>(parameter.is_matrix ? 1.0 - learning_rate * settings.weight_decay : 1.0);
   const auto count = static_cast<std::int64_t>(parameter.value.size());
-  for_pieces(count, kUpdatePiece, num_threads, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const float g = parameter.grad[i];
-      float& mean = parameter.mean[i];
-      float& square = parameter.square[i];
-      mean += (1.0F - beta1) * (g - mean);
-      square += (1.0F - beta2) * (g * g - square);
-      parameter.value[i] =
-          parameter.value[i] * keep - rate * mean / (std::sqrt(square * square_scale) + epsilon);
-    }
-  });
+  in_parallel(
+      count, kUpdatePiece,
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const float g = parameter.grad[i];
+          float& mean = parameter.mean[i];
+          float& square = parameter.square[i];
+          mean += (1.0F - beta1) * (g - mean);
+          square += (1.0F - beta2) * (g * g - square);
+          parameter.value[i] = parameter.value[i] * keep -
+                               rate * mean / (std::sqrt(square * square_scale) + epsilon);
+        }
+      },
+      num_threads);
 }
 
 }  // namespace flce::cli

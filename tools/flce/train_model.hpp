@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -72,10 +71,5 @@ struct AdamW {
 // One update of value, mean and square from grad; `step` counts from 1.
 void adamw_update(Parameter& parameter, const AdamW& settings, double learning_rate,
                   std::int64_t step, int num_threads);
-
-// Calls work(begin, end) for pieces of [0, count) of a fixed size, on up to `num_threads` threads:
-// the pieces, and so the bits of the results, do not depend on the number of threads.
-void for_pieces(std::int64_t count, std::int64_t piece, int num_threads,
-                const std::function<void(std::int64_t, std::int64_t)>& work);
 
 }  // namespace flce::cli

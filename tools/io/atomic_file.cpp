@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Temporary file, fsync, rename.
+// File without a name, fsync, name, rename.
 #include "io/atomic_file.hpp"
 
 #include <fcntl.h>
@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -47,19 +48,41 @@ std::string resolve(const std::string& path) {
   return target;
 }
 
-std::string temporary_name(const std::string& target) {
+std::string temporary_name(const std::string& folder) {
   std::random_device random;
-  return fmt::format("{}/.flce-{:08x}{:08x}.tmp", folder_of(target), random(), random());
+  return fmt::format("{}/.flce-{:08x}{:08x}.tmp", folder, random(), random());
+}
+
+constexpr mode_t kAll = S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
+
+// Where a link to an open file can be made from.
+std::array<char, 32> link_of(const FileDescriptor& file) {
+  std::array<char, 32> link;
+  std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", file.get());
+  return link;
+}
+
+// A file in the folder that has no name yet and is gone with its process. Not open where the file
+// system has no such files, or where no name could be given later.
+FileDescriptor create_nameless([[maybe_unused]] const std::string& folder) {
+#if defined(O_TMPFILE)
+  FileDescriptor file(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, kAll));
+  if (file.is_open() && ::access(link_of(file).data(), F_OK) == 0) return file;
+#endif
+  return FileDescriptor(-1);
 }
 
 // The mode follows the umask, as for any new file, unless the target has one to keep.
-FileDescriptor create(const std::string& temporary, const std::string& target,
-                      const std::string& path) {
-  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                             S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH));
+FileDescriptor create(const std::string& folder, const std::string& temporary,
+                      const std::string& target, const std::string& path, bool may_be_nameless,
+                      bool& has_name) {
+  FileDescriptor file = may_be_nameless ? create_nameless(folder) : FileDescriptor(-1);
+  has_name = !file.is_open();
+  if (has_name) {
+    file = FileDescriptor(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kAll));
+  }
   if (!file.is_open()) {
-    fail_errno(path, fmt::format("cannot be written: no file can be made in folder '{}'",
-                                 folder_of(target)));
+    fail_errno(path, fmt::format("cannot be written: no file can be made in folder '{}'", folder));
   }
   struct stat info {};
   if (::stat(target.c_str(), &info) == 0) {
@@ -77,14 +100,15 @@ void sync_folder(const std::string& folder) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::string& path)
+AtomicFile::AtomicFile(const std::string& path, bool may_be_nameless)
     : path_(path),
       target_(resolve(path)),
-      temporary_(temporary_name(target_)),
-      file_(create(temporary_, target_, path)) {}
+      folder_(folder_of(target_)),
+      temporary_(temporary_name(folder_)),
+      file_(create(folder_, temporary_, target_, path, may_be_nameless, has_name_)) {}
 
 AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (has_name_) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -102,18 +126,24 @@ void AtomicFile::write(std::string_view text) {
 }
 
 void AtomicFile::flush() {
-  if (!file_.is_open()) return;
   if (::fsync(file_.get()) != 0) fail_errno(path_, "cannot be flushed to the disk");
-  if (!file_.close()) fail_errno(path_, "cannot be written");
 }
 
 void AtomicFile::commit() {
   flush();
+  if (!has_name_) {
+    if (::linkat(AT_FDCWD, link_of(file_).data(), AT_FDCWD, temporary_.c_str(),
+                 AT_SYMLINK_FOLLOW) != 0) {
+      fail_errno(path_, "cannot be given a name");
+    }
+    has_name_ = true;
+  }
+  if (!file_.close()) fail_errno(path_, "cannot be written");
   if (std::rename(temporary_.c_str(), target_.c_str()) != 0) {
     fail_errno(path_, "cannot be given its name");
   }
-  temporary_.clear();
-  sync_folder(folder_of(target_));
+  has_name_ = false;
+  sync_folder(folder_);
 }
 
 void write_text_atomic(const std::string& path, std::string_view text) {

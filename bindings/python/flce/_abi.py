@@ -181,7 +181,11 @@ class DeviceError(Error, RuntimeError):
 
 
 class InternalError(Error, RuntimeError):
-    """Memory is exhausted, or the library contradicts itself."""
+    """The library contradicts itself."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """The library got no memory from the system."""
 
 
 _ERRORS: dict[int, type[Error]] = {
@@ -190,6 +194,7 @@ _ERRORS: dict[int, type[Error]] = {
     3: OutOfBudget,
     4: TargetOutOfRange,
     6: DeviceError,
+    8: OutOfMemory,
 }
 
 # The newest function that is called here came with this minor version.

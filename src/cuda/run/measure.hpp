@@ -16,7 +16,7 @@ class Block {
   explicit Block(std::uint64_t bytes) {
     const bool is_given = cudaMalloc(&data_, bytes) == cudaSuccess;
     if (!is_given) cudaGetLastError();  // or the next launch would seem to have failed
-    require(is_given, ErrorCode::kOutOfBudget, "no memory for {} bytes of a measurement's operands",
+    require(is_given, ErrorCode::kOutOfMemory, "no memory for {} bytes of a measurement's operands",
             bytes);
   }
   ~Block() { cudaFree(data_); }

@@ -211,6 +211,8 @@ def linear_cross_entropy(
         flce.InvalidArgument (ValueError): shapes, devices or numbers that do not fit.
         flce.Unsupported (NotImplementedError): what this device or method cannot do.
         flce.OutOfBudget (RuntimeError): no method fits into `budget`.
+        flce.OutOfMemory (MemoryError): the library got none; torch, whose tensors hold all that is
+            large, raises its own error. Gradients are whole, or as they were.
         flce.TargetOutOfRange (IndexError): on the CPU, or with FLCE_CHECK=1; otherwise on a card
             that token's loss is NaN and its gradients are 0.
     """
