@@ -79,7 +79,7 @@ def shape_table(rows: list[Row]) -> str:
     """Systems of one shape and dtype, the fastest first, the refusals last."""
     peaked = {row["system"]: row for row in rows if row["data"] == "peaked"}
     random = [row for row in rows if row["data"] == "random"]
-    random.sort(key=lambda row: float(row["ratio"] or row["median_ms"] or "inf"))
+    random.sort(key=lambda row: float(row["median_ms"] or "inf"))
     done = [row for row in random if not row["refused"]]
     lines = [line(row, peaked.get(row["system"])) for row in done]
     said = [f"* `{row['system']}`: {row['refused']}" for row in random if row["refused"]]
