@@ -123,7 +123,6 @@ def main():
         )
     if not has_hopper:
         sys.exit(f"{args.flce}: no Hopper kernels in this build; the files need one that has them")
-    os.makedirs(args.folder, exist_ok=True)
     for name, columns, lines in (("published", COLUMNS, rows), ("checklist", STEPS, steps)):
         replace_file(os.path.join(args.folder, name + ".csv"), text_of(columns, lines))
 
