@@ -102,21 +102,47 @@ struct Verdict {
 // `report` comes from plan_report.
 FLCE_API Verdict judge(const Plan& report, const AdviceRequest& request = {});
 
+// How a request is written: as words of a problem text, or as options of `flce plan`.
+enum class Spelling : std::int32_t { kWords = 0, kOptions };
+FLCE_API std::string spell_request(const PlanRequest& request, Spelling spelling);
+
 // What to check on an out-of-memory error, in this order; six sentences with the numbers put in.
+// Steps 4 and 5 name the offers below.
 FLCE_API std::vector<std::string> oom_checklist(const Plan& report,
-                                                const AdviceRequest& request = {});
+                                                const AdviceRequest& request = {},
+                                                Spelling spelling = Spelling::kWords);
+
+// The steps of the checklist that have offers.
+inline constexpr int kFuseStep = 4;
+inline constexpr int kBudgetStep = 5;
+
+// A request that takes less than the plan at hand: `plan(report.problem, report.caps, request)`
+// gives these figures.
+struct Offer {
+  int step = 0;  // of the checklist, which names it
+  PlanRequest request;
+  Method method = Method::kAuto;
+  std::int64_t chunk = 0;
+  std::int64_t gemm_calls = 0;
+  std::uint64_t extra_bytes = 0;
+  double seconds = 0.0;  // roofline estimate; 0: unknown
+};
+// Each takes less than the one before it, the last one the least that there is. Where nothing
+// serves as asked (`report.method` is kAuto), what would serve.
+FLCE_API std::vector<Offer> oom_offers(const Plan& report);
 
 // What a chunk of the chosen method costs: memory against products and time.
 struct ChunkCost {
   std::int64_t chunk = 0;
   std::int64_t num_chunks = 0;
   std::int64_t gemm_calls = 0;
-  std::uint64_t extra_bytes = 0;
+  std::uint64_t extra_bytes = 0;    // may be more than the chosen chunk's: see `route`
   double seconds = 0.0;             // roofline estimate; 0: unknown
   double logits_over_hidden = 0.0;  // chunk * V / (N * H)
   bool is_liger = false;            // the chunk of the published rule
+  Route route = Route::kAuto;       // the chunk's; kAuto: the device has no routes
 };
-// The chosen chunk first, then smaller ones; empty where the method has no chunks.
+// The chosen chunk first, then others, mostly smaller; empty where the method has no chunks.
 FLCE_API std::vector<ChunkCost> chunk_costs(const Plan& report);
 
 // Matrix products that a plan starts: one per chunk (or vocabulary slab) and gradient.
@@ -128,6 +154,8 @@ struct SmallestBudget {
   Method method = Method::kAuto;
   std::int64_t chunk = 0;
 };
-FLCE_API SmallestBudget smallest_budget(const Problem& problem, const DeviceCaps& caps);
+// Of `request` only the route and allow_tf32 count.
+FLCE_API SmallestBudget smallest_budget(const Problem& problem, const DeviceCaps& caps,
+                                        const PlanRequest& request = {});
 
 }  // namespace flce

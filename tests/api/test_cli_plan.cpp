@@ -303,6 +303,47 @@ TEST(CliPlan, TheTextShowsTableVerdictAndChecklist) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;
 }
 
+// Each command of the list is pasted as it stands, and answers with the figures that it stands for.
+TEST(CliPlan, WhatTakesLessCanBePasted) {
+  for (const char* args :
+       {"--preset llama3-8b --tokens 16384 --device-caps h200",
+        "--preset llama3-8b --tokens 16384 --device-caps h200 --policy liger --checkpointing",
+        "--preset gemma2-2b --sequences 4 --sequence-length 1000 --memory 24GiB --chunk 3000",
+        "--hidden 512 --vocab 32000 --tokens 4097 --dtype f32 --device cpu --method naive",
+        "--hidden 512 --vocab 32000 --tokens 4096 --dtype f32 --device-caps a100-80 --tf32",
+        "'n4096_h1024_v50257 f16 sum softcap=30 bias=f32 method=chunked' --device-caps a100-80",
+        "'n4096_h1024_v50257 bf16 none upstream=per_token budget=300MB' --memory 8GB"}) {
+    const Json plan = plan_json(args);
+    EXPECT_FALSE(plan["offers"].empty()) << args;
+    std::uint64_t before = method_of(plan, plan["chosen"])["extra_bytes"];
+    const std::string text = flce("plan " + std::string(args)).out;
+    for (const Json& offer : plan["offers"]) {
+      const std::string command = offer["command"];
+      EXPECT_TRUE(contains(text, "\n  " + command + "\n")) << command << '\n' << text;
+      ASSERT_EQ(command.rfind("flce plan ", 0), 0u) << command;
+      const Json then = plan_json(command.substr(std::string("flce plan ").size()));
+      EXPECT_EQ(then["chosen"], offer["method"]) << command;
+      EXPECT_EQ(then["chunk"], offer["chunk"]) << command;
+      const std::uint64_t extra = method_of(then, then["chosen"])["extra_bytes"];
+      EXPECT_EQ(extra, offer["extra_bytes"]) << command;
+      EXPECT_LT(extra, before) << command;
+      EXPECT_EQ(then.contains("step"), plan.contains("step")) << command;
+      before = extra;
+    }
+  }
+}
+
+TEST(CliPlan, APathInACommandIsQuoted) {
+  const std::string folder = std::filesystem::temp_directory_path() / "flce it's a folder";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << R"({"hidden_size": 512, "vocab_size": 32000})";
+  const Json plan = plan_json("--tokens 4096 --device cpu --config \"" + folder + "\"");
+  const std::string command = plan["offers"][0]["command"];
+  EXPECT_EQ(plan_json(command.substr(std::string("flce plan ").size()))["chosen"],
+            plan["offers"][0]["method"]);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(CliPlan, HelpVersionAndInfo) {
   for (const char* args : {"--help", "plan --help", "info --help"}) {
     const Outcome outcome = flce(args);

@@ -5,6 +5,7 @@ flce_add_test(test_plan SANITIZERS
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_advice.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_budget.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_bytes.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_plan_checklist.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_cost.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_cuda.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_hopper_tiles.cpp

@@ -231,7 +231,7 @@ TEST(PlanAdvice, TheChecklistHasSixStepsInOrderWithNumbers) {
               contains(steps[1], "33.62 GB"))
       << steps[1];
   EXPECT_TRUE(contains(steps[2], "graph kept") && contains(steps[2], "4.20 GB")) << steps[2];
-  EXPECT_TRUE(contains(steps[3], "Fuse: fused (chunk 4096)")) << steps[3];
+  EXPECT_TRUE(contains(steps[3], "this plan does: fused (chunk 4096)")) << steps[3];
   EXPECT_TRUE(contains(steps[4], "smaller chunk or a budget")) << steps[4];
   EXPECT_TRUE(contains(steps[5], "Only then")) << steps[5];
 }

@@ -132,7 +132,13 @@ PlanAnswer answer_plan(const PlanOptions& options) {
   if (q.advice.mode == Mode::kTrain) {
     if (q.model) a.step = step_memory(*q.model, p, q.advice.shards);
     // A device or problem that no method serves has no bytes to talk about.
-    if (a.of(Method::kNaive).peak_bytes > 0) a.checklist = oom_checklist(a.report, a.advice());
+    if (a.of(Method::kNaive).peak_bytes > 0) {
+      a.checklist = oom_checklist(a.report, a.advice(), spelling_of(options));
+      a.offers = oom_offers(a.report);
+    }
+    for (const Offer& offer : a.offers) {
+      a.commands.push_back(plan_command(options, p, offer.request));
+    }
   }
   a.largest = largest_of(q);
   return a;

@@ -30,6 +30,8 @@ struct PlanAnswer {
   std::optional<StepMemory> step;  // with a model, in training
   Verdict verdict;
   std::vector<std::string> checklist;  // empty for inference
+  std::vector<Offer> offers;           // of the checklist, and the command of each
+  std::vector<std::string> commands;
   // The largest N for each of kPrintedMethods; empty where the device's memory is unknown.
   std::vector<std::int64_t> largest;
 
@@ -40,6 +42,12 @@ struct PlanAnswer {
   // What the step takes with this method.
   std::uint64_t step_bytes(Method method, bool checkpointing) const;
 };
+
+// A text is answered in words of a text, options in options.
+Spelling spelling_of(const PlanOptions& options);
+// The command that was typed, with another request.
+std::string plan_command(const PlanOptions& options, const Problem& problem,
+                         const PlanRequest& request);
 
 PlanAnswer answer_plan(const PlanOptions& options);
 

@@ -70,7 +70,8 @@ Json chunk_json(const PlanAnswer& a) {
                      {"gemm_calls", c.gemm_calls},
                      {"extra_bytes", c.extra_bytes},
                      {"logits_over_hidden", c.logits_over_hidden},
-                     {"seconds", seconds_or_null(c.seconds)}});
+                     {"seconds", seconds_or_null(c.seconds)},
+                     {"route", c.route != Route::kAuto ? Json(name_of(c.route)) : Json(nullptr)}});
   }
   const bool is_liger = a.question.request.policy == ChunkPolicy::kLiger;
   return {{"policy", is_liger ? "liger" : "measured"},
@@ -80,6 +81,21 @@ Json chunk_json(const PlanAnswer& a) {
             {"chunk", a.liger.chunk},
             {"chunks", a.liger.chunks},
             {"logits_over_hidden", a.liger.logits_over_hidden}}}};
+}
+
+Json offers_json(const PlanAnswer& a) {
+  Json offers = Json::array();
+  for (std::size_t i = 0; i < a.offers.size(); ++i) {
+    const Offer& offer = a.offers[i];
+    offers.push_back({{"step", offer.step},
+                      {"command", a.commands[i]},
+                      {"method", name_of(offer.method)},
+                      {"chunk", offer.chunk},
+                      {"gemm_calls", offer.gemm_calls},
+                      {"extra_bytes", offer.extra_bytes},
+                      {"seconds", seconds_or_null(offer.seconds)}});
+  }
+  return offers;
 }
 
 Json step_json(const PlanAnswer& a) {
@@ -145,6 +161,7 @@ std::string plan_as_json(const PlanAnswer& a) {
   if (a.step) json["step"] = step_json(a);
   json["verdict"] = verdict_json(a.verdict);
   json["checklist"] = a.checklist;
+  json["offers"] = offers_json(a);
   json["largest_tokens"] = a.largest.empty() ? Json(nullptr) : Json::object();
   for (std::size_t i = 0; i < a.largest.size(); ++i) {
     json["largest_tokens"][name_of(kPrintedMethods[i])] = a.largest[i];

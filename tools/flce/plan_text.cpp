@@ -118,6 +118,9 @@ std::string chunks_text(const PlanAnswer& a) {
   for (const ChunkCost& c : a.chunks) {
     std::string note = &c == &a.chunks.front() ? "chosen" : "";
     if (c.is_liger) note += note.empty() ? "policy=liger" : ", policy=liger";
+    if (c.route != a.report.route) {
+      note += fmt::format("{}route {}", note.empty() ? "" : ", ", name_of(c.route));
+    }
     table.add({fmt::format("  {}", c.chunk), std::to_string(c.num_chunks),
                std::to_string(c.gemm_calls), fmt::format("{:.2f}", c.logits_over_hidden),
                size(c.extra_bytes), timed ? format_seconds(c.seconds) : "", note});
@@ -168,6 +171,8 @@ std::string verdict_text(const PlanAnswer& a) {
   for (std::size_t i = 0; i < a.checklist.size(); ++i) {
     text += wrapped(fmt::format("  {}. ", i + 1), 5, a.checklist[i]);
   }
+  if (!a.commands.empty()) text += "\nWhat takes less, as commands:\n";
+  for (const std::string& command : a.commands) text += fmt::format("  {}\n", command);
   return text;
 }
 
