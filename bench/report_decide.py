@@ -151,7 +151,7 @@ def the_map(root):
     parts = []
     for card in cards(root):
         found = report_map.card_map(root, card.folder, card.name)
-        parts += [f"### {card.name}", *found.section(), report_map.points(card.files)]
+        parts += [f"### {card.name}", *found.section(), report_map.points(card.files, Plans(root))]
     for found in report_map.cpu_maps(root):
         parts += [f"### {found.name}", *found.section()]
     return "\n\n".join(part for part in parts if part) or NONE

@@ -16,6 +16,7 @@ from tables import read_rows, table
 GIB = 2**30
 PLAN_COLUMNS = (
     "case",
+    "dtype",
     "tokens",
     "hidden",
     "vocab",
@@ -24,6 +25,7 @@ PLAN_COLUMNS = (
     "inc",
     "liger_chunk",
     "method",
+    "route",
     "chunk",
     "peak_bytes",
     "step_bytes",

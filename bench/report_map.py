@@ -38,6 +38,13 @@ CPU_COLUMNS = (
 MOST_TIME = {"cuda": 1.02, "cpu": 1.05}
 MOST_PEAK = 0.90
 
+# What the planner judged in a card's files, as scripts/dev/bench_cuda.sh asks it: by sizes alone it
+# knows the head only, by --preset the model.
+HEAD, STEP = "by the head alone", "of the whole step"
+JUDGED = {"small": STEP, "headline": HEAD, "limits": STEP}
+# As kPaysShare of src/plan/advice.cpp.
+PAYS_SHARE = 0.10
+
 
 def cell_of(row):
     """(tokens, vocab over hidden) of a card's row."""
@@ -168,7 +175,7 @@ def cpu_maps(root):
             yield Map(picture, name, about, rows, CPU_TOKENS, "cpu")
 
 
-def point(methods):
+def point(methods, judged):
     """A line of the table of other shapes."""
     fused = methods["fused"]
     tokens, ratio = cell_of(fused)
@@ -185,30 +192,127 @@ def point(methods):
             cell(methods, against, MOST_TIME["cuda"]),
             f"{gigabytes(fused['peak_bytes'])} / {peak}",
         ]
-    return [*line, {"yes": "it pays", "no": "it does not pay"}.get(fused.get("pays"), "it depends")]
+    says = {"yes": "it pays", "no": "it does not pay"}.get(fused.get("pays"), "it depends")
+    return [*line, f"{says}, {judged}"]
 
 
-def points(files):
+HEADS = [
+    "V/H",
+    "tokens",
+    "N×H×V",
+    "chunk and route",
+    "against eager code",
+    "peaks",
+    "against `naive`",
+    "peaks",
+    "the planner's verdict",
+]
+
+
+def points(files, plans):
     """The shapes of other files: real heads, of which few are in the grid."""
-    lines = []
-    for name in ("small", "headline", "limits"):
+    lines, fused = [], []
+    for name, judged in JUDGED.items():
         rows = [row for row in files[name] if row["data"] == "random" and row["dtype"] == "bf16"]
         found = pairs(rows)
-        lines += [point(found[key]) for key in sorted(found) if "fused" in found[key]]
-    return lines and (
-        "Heads of real models, bf16:\n\n"
-        + table(
-            [
-                "V/H",
-                "tokens",
-                "N×H×V",
-                "chunk and route",
-                "against eager code",
-                "peaks",
-                "against `naive`",
-                "peaks",
-                "the planner's verdict",
-            ],
-            lines,
-        )
+        for key in sorted(found):
+            if "fused" in found[key]:
+                lines.append(point(found[key], judged))
+                fused.append((found[key]["fused"], judged))
+    if not lines:
+        return ""
+    parts = [
+        "Heads of real models, bf16:",
+        table(HEADS, lines),
+        two_questions(fused, plans),
+        *other_chunks([row for row, _ in fused], plans, files["sweep"]),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def planned(plans, row, method="fused"):
+    """The planner's own row of a shape, by its model and without further options; or None."""
+    sizes = dict(zip(("tokens", "hidden", "vocab"), row["shape"].split("x")))
+    rows = (one for one in plans.rows if one["method"] == method and one["dtype"] == row["dtype"])
+    return next((one for one in rows if sizes.items() <= one.items()), None)
+
+
+def saved_share(plans, row):
+    """What fused saves of the model's whole step with naive; None where the planner has no step."""
+    fused, naive = planned(plans, row), planned(plans, row, "naive")
+    if not fused or not naive or not fused["step_bytes"] or not naive["step_bytes"]:
+        return None
+    return 1 - int(fused["step_bytes"]) / int(naive["step_bytes"])
+
+
+def listed(values):
+    """4096; 4096 and 16384; 4096, 8192 and 16384"""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def by_question(rows, judged):
+    """Where it pays and where not, by one of the questions; empty where that was not put."""
+    asked = [row for row, by in rows if by == judged]
+    counts = {
+        says: [cuda_rows.tokens(row) for row in asked if row.get("pays") == says]
+        for says in ("yes", "no")
+    }
+    words = {"yes": "it pays with", "no": "it does not pay with"}
+    said = [f"{words[says]} {listed(found)} tokens" for says, found in counts.items() if found]
+    return said and f"{judged} {' and '.join(said)}"
+
+
+def two_questions(fused, plans):
+    """Why verdicts on one head differ: the planner was asked about the head, or about a step."""
+    if {judged for _, judged in fused} != {HEAD, STEP}:
+        return ""
+    text = (
+        f"The planner's verdicts answer two questions. With *{HEAD}* sizes were all that it was "
+        f"told; with *{STEP}* it was told the model, and weighs what is saved against weights, "
+        "gradients, optimizer and activations too."
     )
+    heads = {}
+    for row, judged in fused:
+        heads.setdefault(row["shape"].partition("x")[2], []).append((row, judged))
+    for head, rows in heads.items():
+        said = [by_question(rows, judged) for judged in (HEAD, STEP)]
+        if not all(said) or len({row.get("pays") for row, _ in rows}) == 1:
+            continue
+        text += (
+            f" So the verdict on H×V = {head.replace('x', '×')} turns where the question "
+            f"or the tokens change: {'; '.join(said)}."
+        )
+        shares = [(cuda_rows.tokens(row), saved_share(plans, row)) for row, _ in rows]
+        known = [f"{share:.1%} with {tokens}" for tokens, share in shares if share is not None]
+        if known:
+            text += (
+                f" Of that model's whole step, whatever was asked, `fused` saves {listed(known)} "
+                f"tokens; {PAYS_SHARE:.0%} would pay."
+            )
+    return text.replace("%", " %")
+
+
+def other_chunks(rows, plans, sweep):
+    """Rows that were measured with another chunk than the planner's own."""
+    for row in rows:
+        own = planned(plans, row)
+        if own is None or str(row["chunk"]) == own["chunk"]:
+            continue
+        text = (
+            f"{cuda_rows.shape_text(row)} ran with chunks of {row['chunk']} tokens, "
+            f"which route `{row['route']}` computes; the planner's own choice is {own['chunk']}, "
+            f"by `{own['route']}`."
+        )
+        both = [
+            next((one for one in sweep if str(one["chunk"]) == str(chunk)), None)
+            for chunk in (row["chunk"], own["chunk"])
+        ]
+        times = [one and one["median_ms"] for one in both]
+        routes = [one and one["route"] for one in both]
+        if all(times) and routes == [row["route"], own["route"]]:
+            text += (
+                f" Where both were measured, at {cuda_rows.shape_text(both[0])}, the former took "
+                f"{times[0] / times[1]:.2f} of the latter's time."
+            )
+        yield text

@@ -235,6 +235,71 @@ class Map(Made):
             text,
         )
 
+    def heads(self):
+        """A head asked about by sizes with 16384 tokens, by its model with 65536."""
+        long = LLAMA.replace("16384", "65536")
+        self.card("headline", [row("fused", shape=LLAMA, pays="yes")])
+        self.card("limits", [row("fused", shape=long, chunk=1024, pays="no")])
+        sizes = {"case": "x", "dtype": "bf16", "hidden": 4096, "vocab": 128256}
+        self.plans(
+            *(
+                dict(sizes, tokens=n, method=method, route="hopper", chunk=4096, step_bytes=step)
+                for n, method, step in (
+                    (16384, "fused", 970),
+                    (16384, "naive", 1000),
+                    (65536, "fused", 940),
+                    (65536, "naive", 1000),
+                )
+            )
+        )
+
+    def test_a_verdict_that_turns_says_which_question_it_answers(self):
+        self.heads()
+        text = report_decide.the_map(self.root)
+        self.assertIn("| it pays, by the head alone |", text)
+        self.assertIn("| it does not pay, of the whole step |", text)
+        self.assertIn(
+            "by the head alone it pays with 16384 tokens; of the whole step it does not pay with "
+            "65536 tokens.",
+            text,
+        )
+        self.assertIn("`fused` saves 3.0 % with 16384 and 6.0 % with 65536 tokens; 10 %", text)
+
+    def test_verdicts_that_agree_need_no_words(self):
+        self.heads()
+        self.card("headline", [row("fused", shape=LLAMA, pays="no")])
+        self.assertNotIn("turns where", report_decide.the_map(self.root))
+        self.card("limits", [row("fused", median_ms="", shape=LLAMA)])
+        self.assertNotIn("two questions", report_decide.the_map(self.root))
+
+    def test_a_chunk_that_is_not_the_planners_is_named(self):
+        self.heads()
+        text = report_decide.the_map(self.root)
+        self.assertIn("65536×4096×128256 ran with chunks of 1024 tokens", text)
+        self.assertIn("the planner's own choice is 4096, by `hopper`.", text)
+        self.assertNotIn("Where both were measured", text)
+        self.card(
+            "sweep",
+            [
+                row("fused", shape=LLAMA, chunk=chunk, route=route, median_ms=time, set="sweep")
+                for chunk, route, time in ((1024, "portable", 150.0), (4096, "hopper", 100.0))
+            ],
+        )
+        text = report_decide.the_map(self.root)
+        self.assertIn("the former took 1.50 of the latter's time", text)
+
+    def test_the_questions_are_those_that_were_put(self):
+        with open(os.path.join(ROOT, "scripts", "dev", "bench_cuda.sh"), encoding="utf-8") as file:
+            text = file.read().replace("\\\n", " ")
+        for name, judged in report_map.JUDGED.items():
+            lines = re.findall(rf'card_step "[^"]*" {name} .*', text)
+            self.assertTrue(lines, name)
+            for line in lines:
+                self.assertEqual("--preset" in line, judged == report_map.STEP, line)
+        with open(os.path.join(ROOT, "src", "plan", "advice.cpp"), encoding="utf-8") as file:
+            share = re.search(r"kPaysShare = ([0-9.]+);", file.read())[1]
+        self.assertEqual(float(share), report_map.PAYS_SHARE)
+
     def test_a_cpu(self):
         base = dict.fromkeys(report_map.CPU_COLUMNS, "")
         base.update(
