@@ -71,6 +71,7 @@ enum class Slot : std::int32_t {
   kTokenRows,       // route hopper: numbers of a chunk's tokens (offsets, scales)
   kTargetSums,      // route hopper: halves of grad_weight's rows that wait for targets' terms
   kSmoothing,       // route hopper: sums over the vocabulary and over tokens for label smoothing
+  kHiddenParts,     // route hopper: sums of grad_hidden's tiles that are made in parts
   kNumSlots,
 };
 inline constexpr int kNumSlots = static_cast<int>(Slot::kNumSlots);

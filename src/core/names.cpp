@@ -23,7 +23,7 @@ constexpr std::array kSlotNames{
     "grad_hidden_acc", "grad_weight_acc", "grad_bias_acc", "bias",
     "class_weight",    "gradient_packed", "weight_packed", "topk",
     "thread_scratch",  "gemm_scratch",    "token_rows",    "target_sums",
-    "smoothing"};
+    "smoothing",       "hidden_parts"};
 static_assert(kSlotNames.size() == kNumSlots);
 static_assert(kMethodNames.size() == kNumMethods);
 

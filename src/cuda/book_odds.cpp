@@ -2,12 +2,12 @@
 // What each method books by route hopper. Pure: the planner calls it many times.
 //   fused      C*V exponentials in bf16, C*H scaled hidden states in bf16; of a bf16 grad_weight
 //              the lower halves of the rows that are targets (at most C*H*2) or, over several
-//              chunks or added to what is there, of all (V*H*2)
+//              chunks or added to what is there, of all (V*H*2); for few tokens f32 sums of tiles
+//              of grad_hidden (at most 17 MB)
 //   recompute  C*slab exponentials, the same for a slab, the lower halves of N*H sums
 //   the loss   the statistics of tiles, 8 bytes for 192 logits, 16 with options
 //   grad_bias  V sums in f64
 #include <algorithm>
-#include <numeric>
 
 #include "core/int_math.hpp"
 #include "cuda/odds_sizes.hpp"
@@ -18,9 +18,7 @@
 namespace flce::cuda {
 namespace {
 
-// Columns of a tile in two products.
-constexpr std::int64_t kSlabUnit =
-    std::lcm(hopper::kGradientTile.cols, hopper::kExponentialsTile.cols);
+constexpr std::int64_t kSlabUnit = hopper::kTile.cols;
 
 // Of an H100 SXM and an H200. Another number makes the choice of a slab a little worse.
 constexpr int kMultiprocessors = 132;
@@ -37,13 +35,9 @@ double work_of_slab(const Problem& p, std::int64_t tokens, std::int64_t slab) {
     return static_cast<double>(hopper::busiest(tile, rows, cols, kMultiprocessors)) *
            static_cast<double>(k);
   };
-  const bool is_wide = hopper::is_wide_better(p.hidden, tokens, kMultiprocessors);
-  const hopper::TileSize& tile = is_wide ? hopper::kWideGradientTile : hopper::kGradientTile;
-  const bool is_slab_tile = hopper::is_slab_tile_better(p.hidden, slab, kMultiprocessors);
-  const hopper::TileSize& of_weight =
-      is_slab_tile ? hopper::kSlabWeightTile : hopper::kGradientTile;
-  return kWorkOfLaunches + work(hopper::kExponentialsTile, tokens, slab, p.hidden) +
-         work(tile, p.hidden, tokens, slab) + work(of_weight, p.hidden, slab, tokens);
+  const hopper::TileSize& of_hidden = hopper::hidden_tile(p.hidden, tokens, kMultiprocessors);
+  return kWorkOfLaunches + work(hopper::kTile, tokens, slab, p.hidden) +
+         work(of_hidden, p.hidden, tokens, slab) + work(hopper::kTile, p.hidden, slab, tokens);
 }
 
 // The last slab may be a smaller one.
@@ -69,9 +63,13 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.slab = is_recompute ? std::min(tiling.slab, p.vocab) : p.vocab;
   s.e_cols = kept.what == Keep::kNothing ? 0 : round_up(s.slab, kLineBytes / 2);
   s.part_stride = round_up(s.chunk, 32);
-  s.num_tiles = ceil_div(p.vocab, std::int64_t{hopper::kExponentialsTile.cols});
+  s.num_tiles = ceil_div(p.vocab, std::int64_t{hopper::kTile.cols});
   s.sample_cols = std::min(p.vocab, kSampleCols);
   s.sums_grad_hidden = p.wants.grad_hidden && s.slab < p.vocab;
+  if (p.wants.grad_hidden) {
+    s.hidden_parts = hopper::hidden_parts(p.hidden, s.chunk, s.slab, kMultiprocessors);
+    if (s.hidden_parts > 1) s.hidden_parts_bytes = hopper::parts_bytes(p.hidden, s.chunk);
+  }
   s.has_f32_weight = grad_weight_dtype_of(p) == Dtype::kF32;
   const bool is_sum = s.num_chunks > 1 || p.accumulate_grad_weight;
   s.sums_grad_weight = p.wants.grad_weight && is_sum && !s.has_f32_weight;
@@ -95,6 +93,7 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   const Lifetime exponentials = is_recompute ? gradients : kAlways;
   const Lifetime grad_weight =
       is_recompute ? gradients : Lifetime{Stage::kGradWeight, Stage::kGradWeight};
+  const Lifetime grad_hidden{Stage::kGradHidden, Stage::kGradHidden};
   const std::uint64_t lists = p.wants.grad_weight ? bytes_of(p.vocab, 2, 4) : 0;
   ledger.book(Slot::kTokenRows,
               saturating_add(bytes_of(s.part_stride, s.has_entropy_gradient ? 8 : 6, 4), lists));
@@ -119,6 +118,9 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   if (!p.wants.any_gradient()) return;
   if (s.sums_grad_hidden) {
     ledger.book(Slot::kGradHiddenAcc, bytes_of(p.tokens, p.hidden, 2), gradients);
+  }
+  if (s.hidden_parts > 1) {
+    ledger.book(Slot::kHiddenParts, static_cast<std::uint64_t>(s.hidden_parts_bytes), grad_hidden);
   }
   if (p.wants.grad_bias) ledger.book(Slot::kGradBiasAcc, bytes_of(p.vocab, 1, 8));
   if (!p.wants.grad_weight) return;

@@ -30,8 +30,10 @@ struct OddsSizes {
   std::int64_t sample_cols = 0;     // of the logits that offsets are guessed from
   std::int64_t smoothing_rows = 0;  // of E and of scaled hidden states, for label smoothing
   std::int64_t sum_rows = 0;        // of grad_weight, that wait for their targets' terms
-  bool sums_grad_hidden = false;    // in f32, over slabs
-  bool sums_grad_weight = false;    // bf16, in f32, over chunks
+  int hidden_parts = 1;             // of the sums of grad_hidden, for few tokens
+  std::int64_t hidden_parts_bytes = 0;
+  bool sums_grad_hidden = false;  // in f32, over slabs
+  bool sums_grad_weight = false;  // bf16, in f32, over chunks
   bool has_f32_weight = false;
   bool has_options = false;  // as hopper::has_options of the call
   bool has_entropy_gradient = false;

@@ -10,9 +10,8 @@
 //                                                    recompute with 16384 tokens (8 %)
 //   f32                                              7 to 10 % too long
 //   f32 by tf32 products, not told apart here        6 to 7 times too long
-//   512 tokens of H=2048 by route hopper             too short by 35 % of 3.6 ms with V=227328 and
-//                                                    by 62 % of 0.26 ms with V=8192: grad_hidden
-//                                                    has too few tiles to fill the card
+//   512 tokens of H=2048 by route hopper             3 % too long with V=227328, too short by 60 %
+//                                                    of 0.25 ms with V=8192: 20 launches in a row
 //   GPT-2's head, 1024x768x50257, bf16               2.4 to 4 times too short: its bare products
 //                                                    reach 120 TFLOP/s only. `recompute`, which was
 //                                                    the fastest of all there, is put behind

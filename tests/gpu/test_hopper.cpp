@@ -179,6 +179,26 @@ TEST_P(Hopper, SumsOverSlabs) {
   }
 }
 
+// Few tiles of grad_hidden and long sums: each is made in parts that are added in their order.
+TEST_P(Hopper, FewTokensAndManyColumns) {
+  for (const Sizes& sizes :
+       {Sizes{1, 8, 8192}, Sizes{40, 72, 40009}, Sizes{300, 136, 33001}, Sizes{513, 264, 20001}}) {
+    for (const Dtype weight : {Dtype::kBF16, Dtype::kF32}) {
+      Case c = hopper_case(sizes, 71);
+      Rng rng(72);
+      ignore_some(c, 0.2, rng);
+      c.in.target[0] = sizes.vocab - 1;
+      c.grad_weight_dtype = weight;
+      const RunConfig config{GetParam()};
+      const Memory memory(c);
+      const flce::Plan plan = run_case(c, config).plan;
+      EXPECT_GT(plan.slots[static_cast<std::size_t>(flce::Slot::kHiddenParts)].bytes, 0u);
+      check(c);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST_P(Hopper, PoisonInIgnoredRowsStaysThere) {
   Case c = hopper_case({260, 64, 700}, 47);
   Rng rng(48);
@@ -226,9 +246,12 @@ TEST_P(Hopper, ThePortableRouteAgrees) {
 }
 
 TEST_P(Hopper, TwentyOfTwentyAndAGraphAreTheSameBits) {
-  Case c = hopper_case({600, 72, 3000}, 61);
-  for (std::int64_t i = 0; i < 600; i += 2) c.in.target[i] = 17;
-  for (const std::int64_t chunk : {0, 200}) {
+  // Of the last one grad_hidden is made in parts.
+  const std::pair<Sizes, std::int64_t> calls[] = {
+      {{600, 72, 3000}, 0}, {{600, 72, 3000}, 200}, {{600, 72, 30000}, 0}};
+  for (const auto& [sizes, chunk] : calls) {
+    Case c = hopper_case(sizes, 61);
+    for (std::int64_t i = 0; i < 600; i += 2) c.in.target[i] = 17;
     PackedCall call(c, {GetParam(), chunk});
     const flce::CudaStream stream;
     call.run(stream.handle());

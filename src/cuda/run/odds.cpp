@@ -9,6 +9,7 @@
 #include "cuda/run/current.hpp"
 #include "cuda/run/odds_call.hpp"
 #include "cuda/run/products.hpp"
+#include "kernels/hopper/tile_sizes.hpp"
 
 namespace flce::cuda::odds {
 namespace {
@@ -204,6 +205,11 @@ GradHidden grad_hidden_of(const Odds& odds, Range tokens, Range vocab) {
   g.tokens = odds.chunk(tokens).tokens;
   g.smoothing = odds.smoothing();
   g.alpha = odds.alpha();
+  // The last slab may be too narrow for them.
+  if (vocab.size() >= odds.sizes().hidden_parts * kLeastPartCols) {
+    g.parts = {odds.sizes().hidden_parts, odds.memory().at(Slot::kHiddenParts),
+               static_cast<std::size_t>(odds.sizes().hidden_parts_bytes)};
+  }
   return g;
 }
 

@@ -18,8 +18,9 @@ cudaError_t launch(const GradHidden& g, int num_sms, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_grad_hidden(const GradHidden& g, int num_sms, cudaStream_t stream) {
-  return is_wide_better(g.hidden, g.rows, num_sms) ? launch<WideGradientShape>(g, num_sms, stream)
-                                                   : launch<GradientShape>(g, num_sms, stream);
+  if (g.parts.count > 1) return launch<PartsShape>(g, num_sms, stream);
+  return is_wide_better(g.hidden, g.rows, num_sms) ? launch<WideShape>(g, num_sms, stream)
+                                                   : launch<TileShape>(g, num_sms, stream);
 }
 
 }  // namespace flce::cuda::hopper

@@ -10,6 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/portable/kernels.hpp"
@@ -119,6 +120,14 @@ struct Halves {
   std::int64_t lower_row_stride = 0;
 };
 
+// How many parts the sums over the vocabulary are made in (tile_sizes.hpp, hidden_parts) and, for
+// more than one, what they leave for each other: parts_bytes of memory on 128 bytes.
+struct Parts {
+  int count = 1;
+  void* scratch = nullptr;
+  std::size_t bytes = 0;
+};
+
 // grad_hidden.cu: alpha * (v_i * (E W)_i + t_i * W[y_i]) -> bf16, rounded once.
 struct GradHidden {
   Matrix e, w;
@@ -128,6 +137,7 @@ struct GradHidden {
   TokenRows tokens;
   Smoothing smoothing;           // grad_hidden -= alpha * q_i * class_sum
   const float* alpha = nullptr;  // device memory
+  Parts parts;
 };
 cudaError_t launch_grad_hidden(const GradHidden& args, int num_sms, cudaStream_t stream);
 

@@ -9,8 +9,8 @@ namespace flce::cuda::hopper {
 template <typename Out, typename Visitor>
 cudaError_t launch(const Exponentials& e, const typename Visitor::Params& visitor, int num_sms,
                    cudaStream_t stream) {
-  using Kernel = typename Product<ExponentialsShape, RowMajor, ColumnMajor, Out, Visitor>::Kernel;
-  return launch_product<ExponentialsShape, Kernel>(product_of(e, num_sms), visitor, stream);
+  using Kernel = typename Product<TileShape, RowMajor, ColumnMajor, Out, Visitor>::Kernel;
+  return launch_product<TileShape, Kernel>(product_of(e, num_sms), visitor, stream);
 }
 
 }  // namespace flce::cuda::hopper

@@ -21,24 +21,23 @@ namespace flce::cuda::hopper {
 // How the two groups of consumer warps share the work: each a tile of its own in turns, so that the
 // visitor of one runs beside the products of the other, or halves of one tile.
 enum class Schedule { kPingpong, kCooperative };
-// The order in which tiles are taken.
-enum class Raster { kAlongRows, kAlongCols };
 
-// The constant choices of one product (tiles.hpp).
-template <const TileSize& kTile, Schedule kSchedule, Raster kRaster, int kSwizzle>
+// The constant choices of one product (tiles.hpp). kInParts: each sum is made in parts side by
+// side, added in their order.
+template <const TileSize& kTileSize, Schedule kSchedule, bool kInParts = false>
 struct Shape {
-  static constexpr const TileSize& kSize = kTile;
-  using Tile = cute::Shape<cute::Int<kTile.rows>, cute::Int<kTile.cols>, cute::_64>;
-  using Cluster =
-      cute::Shape<cute::Int<kTile.cluster_rows>, cute::Int<kTile.cluster_cols>, cute::_1>;
+  static constexpr const TileSize& kSize = kTileSize;
+  using Tile = cute::Shape<cute::Int<kTileSize.rows>, cute::Int<kTileSize.cols>, cute::_64>;
+  using Cluster = cute::Shape<cute::Int<kClusterRows>, cute::_1, cute::_1>;
   using MainSchedule = std::conditional_t<kSchedule == Schedule::kPingpong,
                                           cutlass::gemm::KernelTmaWarpSpecializedPingpong,
                                           cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
   using StoreSchedule =
       std::conditional_t<kSchedule == Schedule::kPingpong, cutlass::epilogue::TmaWarpSpecialized,
                          cutlass::epilogue::TmaWarpSpecializedCooperative>;
-  static constexpr bool kIsAlongRows = kRaster == Raster::kAlongRows;
-  static constexpr int kMaxSwizzle = kSwizzle;
+  static constexpr bool kHasParts = kInParts;
+  using Scheduler = std::conditional_t<kInParts, cutlass::gemm::StreamKScheduler,
+                                       cutlass::gemm::PersistentScheduler>;
 };
 
 using Bf16 = cutlass::bfloat16_t;
@@ -61,7 +60,7 @@ struct Product {
           sizeof(typename Epilogue::SharedStorage))>,
       typename Shape::MainSchedule>::CollectiveOp;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
-                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
+                                                      Epilogue, typename Shape::Scheduler>;
 };
 
 // The strides that CUTLASS asks for: one is 1, the other one given, that of the batch 0.
@@ -88,18 +87,63 @@ struct ProductArgs {
   std::int64_t d_stride = 0;  // from row to row, or from column to column
   const int* run_if = nullptr;
   int num_sms = 0;
+  Parts parts;
 };
 
 inline ProductArgs product_of(const Exponentials& e, int num_sms) {
-  return {e.rows, e.cols, e.hidden, e.x, e.w, e.e, e.e_row_stride, e.run_if, num_sms};
+  return {e.rows, e.cols, e.hidden, e.x, e.w, e.e, e.e_row_stride, e.run_if, num_sms, {}};
 }
-// The gradients are made transposed (tiles.hpp): D's columns are their rows.
+// The gradients are made transposed: D's columns are their rows.
 inline ProductArgs product_of(const GradHidden& g, int num_sms) {
-  return {g.hidden, g.rows, g.cols, g.w, g.e, g.out, g.out_row_stride, nullptr, num_sms};
+  return {g.hidden, g.rows, g.cols, g.w, g.e, g.out, g.out_row_stride, nullptr, num_sms, g.parts};
 }
 inline ProductArgs product_of(const GradWeight& g, int num_sms) {
-  return {g.hidden, g.cols, g.rows + g.smoothing_rows, g.xs, g.e, g.out, g.out_row_stride,
-          nullptr,  num_sms};
+  return {g.hidden, g.cols, g.rows + g.smoothing_rows, g.xs, g.e, g.out, g.out_row_stride, nullptr,
+          num_sms,  {}};
+}
+
+// The flags of the parts are cleared, and what they need is checked against what was booked.
+template <typename Kernel>
+cudaError_t prepare_parts(typename Kernel::Arguments& args, const Parts& parts,
+                          cudaStream_t stream) {
+  using Scheduler = typename Kernel::TileSchedulerParams;
+  args.scheduler.splits = parts.count;
+  args.scheduler.decomposition_mode = Scheduler::DecompositionMode::SplitK;
+  args.scheduler.reduction_mode = Scheduler::ReductionMode::Deterministic;
+  if (Kernel::get_workspace_size(args) > parts.bytes) return cudaErrorInvalidValue;
+  return Kernel::initialize_workspace(args, parts.scratch, stream) == cutlass::Status::kSuccess
+             ? cudaSuccess
+             : cudaErrorUnknown;
+}
+
+// CUTLASS, given a group, would fill up the matrix to whole groups in both directions.
+template <typename Scheduler>
+void take_in_groups(Scheduler& scheduler, const Order& order) {
+  const auto tiles = static_cast<std::uint64_t>(order.tiles);
+  scheduler.log_swizzle_size_ = order.log_group;
+  scheduler.blocks_per_problem_ = tiles;
+  scheduler.divmod_batch_ = cutlass::FastDivmodU64(tiles);
+}
+
+template <typename Kernel>
+cudaError_t start_product(typename Kernel::Params& params, dim3 grid, const int* run_if,
+                          cudaStream_t stream) {
+  const void* const kernel = reinterpret_cast<const void*>(run_product<Kernel>);
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::SharedStorageSize);
+  if (allowed != cudaSuccess) return allowed;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kClusterRows, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = Kernel::get_block_shape();
+  config.dynamicSmemBytes = Kernel::SharedStorageSize;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  void* arguments[] = {&params, &run_if};
+  return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
 template <typename Shape, typename Kernel, typename VisitorArgs>
@@ -117,30 +161,18 @@ cudaError_t launch_product(const ProductArgs& p, const VisitorArgs& visitor, cud
   args.epilogue.ptr_C = static_cast<decltype(args.epilogue.ptr_C)>(p.d);
   set_stride(args.epilogue.dC, p.d_stride);
   args.hw_info.sm_count = p.num_sms;
-  args.scheduler.max_swizzle_size =
-      swizzle_of(Shape::kSize, p.m, p.n, p.num_sms, Shape::kMaxSwizzle);
-  using Order = decltype(args.scheduler.raster_order);
-  args.scheduler.raster_order = Shape::kIsAlongRows ? Order::AlongM : Order::AlongN;
-  typename Kernel::Params params = Kernel::to_underlying_arguments(args, nullptr);
-
-  const void* const kernel = reinterpret_cast<const void*>(run_product<Kernel>);
-  const cudaError_t allowed = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Kernel::SharedStorageSize);
-  if (allowed != cudaSuccess) return allowed;
-  using Cluster = typename Shape::Cluster;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {cute::size<0>(Cluster{}), cute::size<1>(Cluster{}), 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = Kernel::get_grid_shape(params);
-  config.blockDim = Kernel::get_block_shape();
-  config.dynamicSmemBytes = Kernel::SharedStorageSize;
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  const int* run_if = p.run_if;
-  void* arguments[] = {&params, &run_if};
-  return cudaLaunchKernelExC(&config, kernel, arguments);
+  const Order order = order_of(Shape::kSize, p.m, p.n, p.num_sms);
+  using Raster = decltype(args.scheduler.raster_order);
+  args.scheduler.raster_order = order.is_along_cols ? Raster::AlongN : Raster::AlongM;
+  args.scheduler.max_swizzle_size = 1;
+  if constexpr (Shape::kHasParts) {
+    const cudaError_t prepared = prepare_parts<Kernel>(args, p.parts, stream);
+    if (prepared != cudaSuccess) return prepared;
+  }
+  typename Kernel::Params params = Kernel::to_underlying_arguments(args, p.parts.scratch);
+  const dim3 grid = Kernel::get_grid_shape(params);
+  if constexpr (!Shape::kHasParts) take_in_groups(params.scheduler, order);
+  return start_product<Kernel>(params, grid, p.run_if, stream);
 }
 
 }  // namespace flce::cuda::hopper
