@@ -42,8 +42,9 @@ class Peer:
         raise NotImplementedError
 
     def outputs(self, hidden: Tensor, weight: Tensor, target: Tensor) -> Result:
-        """With log-probabilities and entropies per token."""
-        return self.loss(hidden, weight, target, return_logprob=True, return_entropy=True)
+        """Per token: a loss per token is the log-probability with the other sign."""
+        loss = self.loss(hidden, weight, target, reduction="none").loss
+        return Result(loss, None, -loss)
 
     def step(
         self, hidden: Tensor, weight: Tensor, target: Tensor, upstream: Tensor | None = None,

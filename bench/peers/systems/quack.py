@@ -15,7 +15,7 @@ class Quack(Peer):
     get = "pip install quack-kernels, or --peer quack=FOLDER of its sources"
     note = "chunks of 4096 tokens, its default, or half where that is H, which it refuses"
     distribution = "quack-kernels"
-    keywords = {"z_loss": "z_loss_weight"}
+    default_chunk = 4096
 
     def load(self) -> None:
         self.add_source()
@@ -25,13 +25,14 @@ class Quack(Peer):
 
     def chunk(self, hidden: Tensor, weight: Tensor) -> int:
         # Version 0.6.5 tells rows from columns by their number alone.
-        rows = min(len(hidden), 4096)
+        rows = min(len(hidden), self.default_chunk)
         return rows if rows != hidden.shape[1] else rows // 2
 
     def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
-        given = self.translated(options)
-        given["chunk_size"] = self.chunk(hidden, weight)
-        return Result(self.function(hidden, weight, target, **given))
+        # It pads rows below its default itself; a chunk that 128 does not divide is slower there.
+        rows = self.chunk(hidden, weight)
+        chunk = self.default_chunk if rows == len(hidden) else rows
+        return Result(self.function(hidden, weight, target, chunk_size=chunk, **options))
 
 
 ALL = (Quack,)

@@ -135,6 +135,7 @@ class OwnFile(Peer):
     note = "torch's chunked operation as its one file (torch/nn/modules), over an older torch"
     devices = ANY_DEVICE
     graph_options = RETAIN
+    rows: int | None = None
 
     def load(self) -> None:
         if self.source is None:
@@ -150,7 +151,7 @@ class OwnFile(Peer):
         self.per_token = getattr(module, f"{name}_no_reduction", None)
 
     def chunk(self, hidden: Tensor, weight: Tensor) -> int:
-        return published_chunk(hidden, weight)
+        return min(len(hidden), self.rows or published_chunk(hidden, weight))
 
     def loss(self, hidden: Tensor, weight: Tensor, target: Tensor, **options: Any) -> Result:
         return Result(self.call(hidden, weight, target, **options))
@@ -171,4 +172,11 @@ class OwnFile(Peer):
                              *grads)[0]  # fmt: skip
 
 
-ALL = (Eager, Compiled, ChunkLoop, Own, OwnChunked, OwnChunked4096, OwnFile)
+class OwnFile4096(OwnFile):
+    name = "torch-linear_cross_entropy-file-4096"
+    get = OwnFile.get.replace("-file=", "-file-4096=")
+    note = "torch's chunked operation as its one file, in chunks of 4096 tokens"
+    rows = 4096
+
+
+ALL = (Eager, Compiled, ChunkLoop, Own, OwnChunked, OwnChunked4096, OwnFile, OwnFile4096)
