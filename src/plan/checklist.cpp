@@ -110,6 +110,15 @@ struct AtHand {
   }
 };
 
+// A refusal may begin with the method's name; a method that serves takes more than there is.
+std::string why_not(const Plan& plan, Method method) {
+  const MethodReport& report = report_of(plan, method);
+  const std::string name = name_of(method);
+  if (!report.refused()) return fmt::format("{} takes {}", name, size(report.extra_bytes));
+  const std::string refusal = report.refusal.data();
+  return refusal.starts_with(name) ? refusal : fmt::format("{} {}", name, refusal);
+}
+
 // Whoever plans with a fused method has done it, for what that is worth.
 std::string step_fuse(const AtHand& at) {
   const Plan& plan = at.plan;
@@ -135,9 +144,8 @@ std::string step_fuse(const AtHand& at) {
         name_of(plan.method), plan.chunk, size(plan.extra_bytes), difference);
   }
   if (plan.method == Method::kAuto) {
-    return fmt::format("Fuse: not as asked. fused {}; recompute {}.",
-                       report_of(plan, Method::kFused).refusal.data(),
-                       report_of(plan, Method::kRecompute).refusal.data());
+    return fmt::format("Fuse: not as asked. {}; {}.", why_not(plan, Method::kFused),
+                       why_not(plan, Method::kRecompute));
   }
   return fmt::format(
       "Fuse: with the chunk that the planner prefers that saves nothing here; {} needs {} beyond "
@@ -155,7 +163,7 @@ std::string no_smaller_chunk(const Plan& plan) {
       [](const ChunkCost& a, const ChunkCost& b) { return a.extra_bytes < b.extra_bytes; });
   const std::string route =
       least.route == plan.route ? std::string() : fmt::format(" by route {}", name_of(least.route));
-  return fmt::format("a half to a sixteenth of the chunk saves nothing, {} tokens take {}{}",
+  return fmt::format("no smaller chunk of the table saves, the one of {} tokens takes {}{}",
                      least.chunk, size(least.extra_bytes), route);
 }
 

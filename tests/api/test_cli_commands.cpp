@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `flce verify`, `flce bench` and `flce train`: what they print, write and return.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -303,6 +304,16 @@ TEST_F(CliTrain, ReportsTheVocabularyAndSavesTheWeights) {
   const io::TensorView tensors[] = {hidden.view(), weight, target.view()};
   io::write_safetensors(path("in.safetensors"), tensors);
   fine("run --input in.safetensors --output out.safetensors");
+}
+
+TEST_F(CliTrain, DoesNotReplaceItsText) {
+  std::filesystem::create_symlink("text.txt", path("link.txt"));
+  const auto size = std::filesystem::file_size(path("text.txt"));
+  for (const char* name : {"text.txt", "./text.txt", "link.txt"}) {
+    expect_refused(std::string("train text.txt --steps 1 --save ") + name,
+                   {"--save", "replace the input"});
+    EXPECT_EQ(std::filesystem::file_size(path("text.txt")), size) << name;
+  }
 }
 
 TEST_F(CliTrain, RefusesTextsThatItCannotUse) {

@@ -203,7 +203,7 @@ TEST(PlanChecklist, AChunkThatTakesMoreIsNotOffered) {
   // Where no smaller chunk saves, it says which one it looked at, and what does save.
   const Plan smallest = plan_report(p, caps_of("h200"), {.chunk = 2048});
   const std::string other = oom_checklist(smallest)[kBudgetStep - 1];
-  EXPECT_TRUE(contains(other, "a half to a sixteenth of the chunk saves nothing")) << other;
+  EXPECT_TRUE(contains(other, "no smaller chunk of the table saves")) << other;
   EXPECT_TRUE(contains(other, "by route portable")) << other;
   EXPECT_TRUE(contains(other, "method=recompute takes ")) << other;
   // A chunk that turned the route is dearer than none.

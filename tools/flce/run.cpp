@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -181,11 +180,7 @@ InputFiles load(const RunOptions& run_options) {
     if (!run_options.npy.empty()) {
       refuse("--input and .npy files were both given; a .safetensors file holds all tensors");
     }
-    std::error_code error;
-    if (std::filesystem::equivalent(run_options.input, run_options.output, error)) {
-      refuse(fmt::format("--output {} would replace the input; give another name",
-                         run_options.output));
-    }
+    require_apart("--output", run_options.output, run_options.input);
     return InputFiles::from_safetensors(run_options.input);
   }
   for (const char* needed : {"hidden", "weight", "target"}) {

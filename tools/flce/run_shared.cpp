@@ -42,6 +42,13 @@ int threads_of_choice(const DeviceChoice& choice) {
   return choice.threads > 0 ? choice.threads : cpu_caps().num_threads;
 }
 
+void require_apart(const std::string& option, const std::string& path, const std::string& input) {
+  std::error_code error;
+  if (!std::filesystem::equivalent(input, path, error)) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} {} would replace the input; give another name", option, path));
+}
+
 void require_writable(const std::string& option, const std::string& path, bool is_folder) {
   namespace fs = std::filesystem;
   if (path.empty()) return;

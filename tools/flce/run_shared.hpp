@@ -29,6 +29,8 @@ int threads_of_choice(const DeviceChoice& choice);
 // Finds out before the work, not after it, that `path` cannot be written; writing may fail all the
 // same. An empty path is fine. Throws Error{kInvalidArgument} naming the option.
 void require_writable(const std::string& option, const std::string& path, bool is_folder = false);
+// That writing `path` would not replace the file `input`, by whatever name. Throws likewise.
+void require_apart(const std::string& option, const std::string& path, const std::string& input);
 
 std::string joined(const std::vector<std::string>& words, std::string_view between);
 

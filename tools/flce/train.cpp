@@ -185,6 +185,7 @@ int train(TrainOptions options, const CLI::App& command) {
   finish_settings(options);
   if (options.demo) finish_demo(command, options);
   require_writable("--save", options.save);
+  require_apart("--save", options.save, options.text);
   const Corpus corpus = read_corpus(options.text, options.max_vocab,
                                     Trainer::min_tokens(options.settings.shape.context));
   if (!options.demo) return train_once(options, corpus);
