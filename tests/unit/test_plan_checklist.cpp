@@ -145,6 +145,10 @@ TEST(PlanChecklist, WhatASentenceNamesSavesWhatItSays) {
       if (!contains(step, "not as asked")) {
         EXPECT_EQ(contains(step, "="), !named.empty()) << step;
       }
+      // Each method's reason has its name once, and no method is without a reason.
+      for (const char* wrong : {"fused fused", "recompute recompute", "fused ;", "recompute ."}) {
+        EXPECT_FALSE(contains(step, wrong)) << step;
+      }
       for (const Named& one : named) {
         const Plan other = planned(report, one.words);
         EXPECT_TRUE(saves(other, report)) << step;

@@ -205,9 +205,10 @@ GradHidden grad_hidden_of(const Odds& odds, Range tokens, Range vocab) {
   g.tokens = odds.chunk(tokens).tokens;
   g.smoothing = odds.smoothing();
   g.alpha = odds.alpha();
+  const int parts = odds.sizes().hidden_parts;
   // The last slab may be too narrow for them.
-  if (vocab.size() >= odds.sizes().hidden_parts * kLeastPartCols) {
-    g.parts = {odds.sizes().hidden_parts, odds.memory().at(Slot::kHiddenParts),
+  if (parts > 1 && vocab.size() >= parts * kLeastPartCols) {
+    g.parts = {parts, odds.memory().at(Slot::kHiddenParts),
                static_cast<std::size_t>(odds.sizes().hidden_parts_bytes)};
   }
   return g;
