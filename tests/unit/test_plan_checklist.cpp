@@ -145,10 +145,6 @@ TEST(PlanChecklist, WhatASentenceNamesSavesWhatItSays) {
       if (!contains(step, "not as asked")) {
         EXPECT_EQ(contains(step, "="), !named.empty()) << step;
       }
-      // Each method's reason has its name once, and no method is without a reason.
-      for (const char* wrong : {"fused fused", "recompute recompute", "fused ;", "recompute ."}) {
-        EXPECT_FALSE(contains(step, wrong)) << step;
-      }
       for (const Named& one : named) {
         const Plan other = planned(report, one.words);
         EXPECT_TRUE(saves(other, report)) << step;
@@ -267,6 +263,30 @@ TEST(PlanChecklist, RequestsAreWordsOrOptions) {
   request = {.route = Route::kPortable, .allow_tf32 = true};
   EXPECT_EQ(spell_request(request, Spelling::kOptions), "--route portable --tf32");
   EXPECT_EQ(spell_request({}, Spelling::kOptions), "");
+}
+
+// Where nothing serves as asked each method has its reason, which has its name once; a method that
+// would serve, if it were asked for so, has its size.
+TEST(PlanChecklist, WhatIsNotFusedHasItsReason) {
+  int num_refused = 0;
+  for (const char* text : {"n5000_h64_v50000 f32 mean method=fused policy=liger",
+                           "n512_h32_v1000 f32 none upstream=per_token entropy grad_entropy"}) {
+    ProblemText asked = parse_problem(text);
+    for (std::uint64_t budget = 1000; budget < 1'000'000'000; budget += budget / 100) {
+      asked.request.budget_bytes = budget;
+      const Plan report = plan_report(asked.problem, fixed_cpu(), asked.request);
+      if (report.method != Method::kAuto) break;
+      const std::string step = oom_checklist(report)[kFuseStep - 1];
+      if (!contains(step, "not as asked")) continue;
+      ++num_refused;
+      EXPECT_TRUE(contains(step, "not as asked. fused ")) << step;
+      EXPECT_TRUE(contains(step, "; recompute ")) << step;
+      for (const char* wrong : {"fused fused", "recompute recompute", "fused ;", "recompute ."}) {
+        EXPECT_FALSE(contains(step, wrong)) << budget << ": " << step;
+      }
+    }
+  }
+  EXPECT_GT(num_refused, 100);
 }
 
 // What half the tokens and checkpointing are said to free is the difference of two steps.
