@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <tuple>
 
@@ -55,6 +56,17 @@ TEST_P(Sweep, FreshSeeds) {
   const auto [dtype, block] = GetParam();
   Rng rng(fresh_seed() + static_cast<std::uint64_t>(block));
   for (int i = 0; i < 25 && !HasFailure(); ++i) check_seed(dtype, rng.next());
+}
+
+// With an upstream gradient large enough: grad_weight's largest number is more than f16 holds.
+TEST(SweepSeed, AGradientBeyondF16IsInfinite) {
+  constexpr std::uint64_t kSeed = 10466480210602602765U;
+  const Case c = random_case(Dtype::kF16, kSeed);
+  const oracle::Result want = oracle::evaluate(c.in);
+  std::int64_t num_beyond = 0;
+  for (const double value : want.grad_weight) num_beyond += std::abs(value) > 65520.0 ? 1 : 0;
+  EXPECT_GT(num_beyond, 0);
+  check_seed(Dtype::kF16, kSeed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Op, Sweep,
