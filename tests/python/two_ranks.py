@@ -39,6 +39,7 @@ def main() -> None:
     for (name, p), q in zip(sharded.named_parameters(), oracle.parameters(), strict=True):
         torch.testing.assert_close(p.grad.full_tensor(), q.grad / 2, msg=name)
     print(f"rank {rank} agrees")
+    dist.barrier()  # neither leaves while the other still needs it
     dist.destroy_process_group()
 
 
