@@ -75,7 +75,7 @@ OddsSizes odds_sizes_of(const Problem& p, const Tiling& tiling, const Kept& kept
   s.sums_grad_weight = p.wants.grad_weight && is_sum && !s.has_f32_weight;
   const bool is_written = p.wants.grad_weight && !is_sum && !s.has_f32_weight;
   s.sum_rows = is_written ? std::min(s.chunk, s.slab) : 0;
-  s.smoothing_rows = p.options.label_smoothing != 0.0 ? kSmoothingRows : 0;
+  s.smoothing_rows = p.options.label_smoothing != 0.0 ? hopper::kSmoothingRows : 0;
   s.has_options = has_options(p);
   s.part_bytes = s.has_options ? kOptionsPartBytes : kTilePartBytes;
   s.has_entropy_gradient = p.grad_entropy_dtype != Dtype::kNone && p.wants.any_gradient();
@@ -100,7 +100,7 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
   if (s.smoothing_rows > 0) {
     // Parts of sums in f64 and two sums; then the sum over classes and a number for each token.
     ledger.book(Slot::kSmoothing,
-                saturating_add(bytes_of(kSmoothingSlices, p.hidden + 1, 8),
+                saturating_add(bytes_of(hopper::kSumSlices, p.hidden + 1, 8),
                                saturating_add(2 * 8, bytes_of(p.hidden + s.part_stride, 1, 4))));
   }
   // Large ones first: what lives before the gradients finds its place in the same bytes.

@@ -15,10 +15,6 @@ inline constexpr std::int64_t kOptionsPartBytes = 16;
 // Vocabulary rows that a token's offset is guessed from.
 inline constexpr std::int64_t kSampleCols = 256;
 
-// Label smoothing: kSumSlices and kSmoothingRows of the kernels.
-inline constexpr std::int64_t kSmoothingSlices = 64;
-inline constexpr std::int64_t kSmoothingRows = 8;
-
 struct OddsSizes {
   std::int64_t chunk = 1;
   std::int64_t num_chunks = 1;

@@ -50,11 +50,9 @@ class Odds {
   }
   hopper::Smoothing smoothing() const {
     if (sizes_.smoothing_rows == 0) return {};
-    static_assert(hopper::kSumSlices == kSmoothingSlices);
-    static_assert(hopper::kSmoothingRows == cuda::kSmoothingRows);
     const std::int64_t hidden = problem().hidden;
     auto* const parts = reinterpret_cast<double*>(memory_.at(Slot::kSmoothing));
-    double* const sums = parts + kSmoothingSlices * (hidden + 1);
+    double* const sums = parts + hopper::kSumSlices * (hidden + 1);
     auto* const class_sum = reinterpret_cast<float*>(sums + 2);
     return {parts, sums, sums + 1, class_sum, class_sum + hidden};
   }

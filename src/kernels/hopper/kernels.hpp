@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/hopper/tile_sizes.hpp"
 #include "kernels/portable/kernels.hpp"
 
 namespace flce::cuda::hopper {
@@ -50,10 +51,6 @@ struct Smoothing {
   float* class_sum = nullptr;   // (H): sum_j w_j W_j
   float* token_term = nullptr;  // (C): q_i
 };
-inline constexpr int kSumSlices = 64;
-// Rows behind a chunk's in E and in the scaled hidden states, whose products are that outer
-// product's part of grad_weight: bf16 pieces of w_j and of -sum_i q_i x_i, exact to 2^-24.
-inline constexpr int kSmoothingRows = 8;
 
 // Whether a call has options, as Exponentials::has_options.
 FLCE_HD inline bool has_options(const Call& call) {

@@ -113,4 +113,10 @@ constexpr long parts_bytes(long hidden, long tokens) {
   return tiles * kWideTile.rows * kWideTile.cols * 4 + (tiles * 2 * 4 + kLine - 1) / kLine * kLine;
 }
 
+// What label smoothing takes (smoothing.cu): slices that its sums are made in side by side, and
+// rows behind a chunk's in E and in the scaled hidden states, whose products are its part of
+// grad_weight: bf16 pieces of w_j and of -sum_i q_i x_i, exact to 2^-24.
+inline constexpr int kSumSlices = 64;
+inline constexpr int kSmoothingRows = 8;
+
 }  // namespace flce::cuda::hopper
