@@ -3,6 +3,7 @@
 // exponentials, but for rows that must be cleared.
 #include "kernels/hopper/bf16_rows.cuh"
 #include "kernels/hopper/halves.cuh"
+#include "kernels/hopper/hidden_gradient.cuh"
 #include "kernels/portable/row_math.cuh"
 #include "kernels/portable/token_math.cuh"
 
@@ -94,13 +95,12 @@ __global__ void __launch_bounds__(kThreads)
       term != 0.0f ? row_of(w, chunk.tokens.target[row]) : nullptr;
   for (int h = threadIdx.x * kUnit; h < chunk.hidden; h += kThreads * kUnit) {
     SumUnit unit(sums, row, row, h);
-    float grad[kUnit] = {};
+    float grad[kUnit];
     float of_weight[kUnit] = {};
     if (of_target != nullptr) load_unit(of_target + h, of_weight);
     for (int i = 0; i < kUnit; ++i) {
-      if (scale != 0.0f) grad[i] = scale * unit[i];
-      if (of_target != nullptr) grad[i] = fmaf(term, of_weight[i], grad[i]);
-      if (smooth != 0.0f) grad[i] = fmaf(-smooth, smoothing.class_sum[h + i], grad[i]);
+      grad[i] = hidden_gradient(scale, unit[i], term, of_weight[i]);
+      if (smooth != 0.0f) grad[i] = less_smoothing(grad[i], smooth, smoothing.class_sum[h + i]);
     }
     store_unit(static_cast<__nv_bfloat16*>(sums.upper) + row * sums.upper_row_stride + h, grad);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/hopper/halves.cuh"
+#include "kernels/hopper/hidden_gradient.cuh"
 #include "kernels/hopper/visitor.cuh"
 
 namespace flce::cuda::hopper {
@@ -51,9 +52,7 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
         const int token = place.col + min(get<1>(at(epi_v * kCount + v)), place.cols_left - 1);
         const float scale = alpha * params->row_scale[token];
         const float term = alpha * params->target_term[token];
-        // Zero by selection: 0 * NaN in a sum or in a weight is not 0.
-        grad[v] = scale != 0.0f ? scale * acc[v] : 0.0f;
-        if (term != 0.0f) grad[v] = fmaf(term, static_cast<float>(of_target[v]), grad[v]);
+        grad[v] = hidden_gradient(scale, acc[v], term, static_cast<float>(of_target[v]));
       }
       if (params->smoothing != nullptr) subtract_class_sum(grad, epi_v, epi_m, epi_n);
       return grad;
@@ -69,8 +68,7 @@ struct HiddenVisitor : VisitorBase<HiddenParams> {
         const auto here = at(epi_v * kCount + v);
         if (get<0>(here) >= place.rows_left || get<1>(here) >= place.cols_left) continue;
         const float smoothing = alpha * params->smoothing[place.col + get<1>(here)];
-        if (smoothing == 0.0f) continue;
-        grad[v] = fmaf(-smoothing, params->class_sum[place.row + get<0>(here)], grad[v]);
+        grad[v] = less_smoothing(grad[v], smoothing, params->class_sum[place.row + get<0>(here)]);
       }
     }
   };
