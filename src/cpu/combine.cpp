@@ -34,7 +34,9 @@ double temperature_of(const Problem& p, const Inputs& in, std::int64_t token) {
 
 // What the sum of the losses is divided by.
 double divisor_of(const Problem& p, const Inputs& in, const Totals& sums) {
-  if (p.options.reduction == Reduction::kMean) return sums.target_weight_sum;
+  if (p.options.reduction == Reduction::kMean) {
+    return mean_divisor(sums.target_weight_sum);
+  }
   if (in.normalizer) return load_real(in.normalizer, 0);
   return p.options.has_normalizer ? p.options.normalizer : 1.0;
 }

@@ -62,6 +62,12 @@ struct LossParams {
   double class_weight_sum = 1.0;  // sum_j w_j, V without class weights
 };
 
+// What a mean is divided by: the sum of w_y over its tokens with a target. Where that is 0 the loss
+// is NaN in all its parts, and so are the gradients of those tokens, as in PyTorch.
+FLCE_HD inline double mean_divisor(double target_weight_sum) {
+  return target_weight_sum == 0.0 ? double{NAN} : target_weight_sum;
+}
+
 struct RowLoss {
   double loss = 0.0;     // without the token weight
   double z_part = 0.0;   // lambda * L^2, a part of `loss`

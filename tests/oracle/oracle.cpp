@@ -155,7 +155,8 @@ double divisor_of(const Input& input, const std::vector<std::int64_t>& targets) 
   for (const std::int64_t target : targets) {
     if (target >= 0) sum += input.class_weight.empty() ? 1.0 : input.class_weight[target];
   }
-  return static_cast<double>(sum);
+  // PyTorch adds the parts after dividing each: 0 / 0 is one of them.
+  return sum != 0 ? static_cast<double>(sum) : std::numeric_limits<double>::quiet_NaN();
 }
 
 Result evaluate(const Input& input) {

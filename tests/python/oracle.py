@@ -91,6 +91,8 @@ def linear_cross_entropy(
     safe = torch.where(valid, y, 0).long()
     of_target = torch.ones_like(lse) if weight is None else class_weight[safe]
     divisor = torch.where(valid, of_target, 0.0).sum()
+    if divisor == 0:
+        divisor = torch.full_like(divisor, torch.nan)
     if normalizer is not None:
         divisor = torch.tensor(float(normalizer)).double()
     log_p = torch.log_softmax(u, -1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import oracle
 from flce.torch import linear_cross_entropy, linear_logprob, loss_and_grads
 from support import assert_close
 
@@ -37,6 +38,21 @@ def test_c022_smoothing_skips_ignored_rows() -> None:
 def test_c024_class_weights_divide() -> None:
     weight = torch.tensor([1.0, 2, 3, 4])
     near(linear_cross_entropy(ROWS, I4, torch.tensor([0, 3]), weight=weight), 0.6294106)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_class_weights_that_sum_to_nothing_are_as_in_torch(smoothing: float) -> None:
+    y, weight = torch.tensor([0, -100, 0]), torch.tensor([0.0, 2, 3, 4])
+    options = {"weight": weight, "label_smoothing": smoothing}
+    x, x2, w, w2 = leaves(torch.ones(3, 4), torch.ones(3, 4), I4, I4)
+    ours = linear_cross_entropy(x, w, y, **options)
+    theirs = torch.nn.functional.cross_entropy(x2 @ w2.T, y, **options)
+    ours.backward()
+    theirs.backward()
+    for got, want in ((ours, theirs), (x.grad, x2.grad), (w.grad, w2.grad)):
+        torch.testing.assert_close(got, want, equal_nan=True)
+    want = oracle.linear_cross_entropy(x.detach().double(), w.detach().double(), y, **options)
+    torch.testing.assert_close(want.loss.float(), theirs, equal_nan=True)
 
 
 def test_c026_minus_infinity_without_smoothing() -> None:

@@ -110,6 +110,35 @@ TEST_P(Edges, AWholeTileAtMinusInfinity) {
   EXPECT_TRUE(all_zero(got.grad_weight));
 }
 
+// The mean over tokens whose classes weigh nothing is 0 / 0, in whatever the loss is made of.
+TEST_P(Edges, AMeanOverClassesThatWeighNothing) {
+  for (const bool has_more : {false, true}) {
+    Case c = edge_case({19, 12, 205}, GetParam().dtype, 765);
+    c.wants.z_loss = true;
+    c.in.class_weight.assign(205, 1.0);
+    for (std::int64_t j = 0; j < 100; ++j) c.in.class_weight[j] = 0.0;
+    for (std::int64_t& target : c.in.target) target %= 100;
+    c.in.target[3] = c.in.target[11] = c.in.ignore_index;
+    if (has_more) {
+      c.in.smoothing = 0.1;
+      c.in.z_loss = 1e-3;
+    }
+    const Results got = run_case(c, config()).results;
+    for (const auto* values : {&got.loss, &got.z_loss, &got.grad_weight, &got.grad_bias}) {
+      ASSERT_FALSE(values->empty());
+      for (const double value : *values) ASSERT_TRUE(std::isnan(value));
+    }
+    for (std::int64_t i = 0; i < 19; ++i) {
+      const bool is_ignored = c.in.target[i] == c.in.ignore_index;
+      for (std::int64_t h = 0; h < 12; ++h) {
+        const double value = got.grad_hidden[i * 12 + h];
+        ASSERT_TRUE(is_ignored ? value == 0.0 : std::isnan(value)) << i << ' ' << h;
+      }
+    }
+    ASSERT_TRUE(std::isnan(oracle::evaluate(c.in).loss[0]));
+  }
+}
+
 // A logit of +infinity has no log-softmax: the row's loss is no number, and says so. Tokens without
 // a target are not touched by it.
 TEST_P(Edges, PlusInfinityComesOut) {

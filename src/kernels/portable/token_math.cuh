@@ -31,7 +31,7 @@ __device__ inline double temperature_of(const Call& call, std::int64_t token) {
 
 // What the sum of the losses is divided by.
 __device__ inline double divisor_of(const Call& call) {
-  if (call.reduction == Reduction::kMean) return call.totals->target_weight_sum;
+  if (call.reduction == Reduction::kMean) return mean_divisor(call.totals->target_weight_sum);
   if (call.normalizer_in.dtype != Dtype::kNone) return load_real(call.normalizer_in, 0);
   return call.has_normalizer ? call.normalizer : 1.0;
 }
