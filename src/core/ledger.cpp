@@ -1,48 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/ledger.hpp"
 
+#include <algorithm>
+
 #include "core/check.hpp"
 #include "core/int_math.hpp"
 
 namespace flce {
+namespace {
 
-// The lowest aligned offset at which `bytes` touch no slot that lives at the same time. Candidates
-// are 0 and the ends of booked slots; there are at most kNumSlots of them.
-std::uint64_t Ledger::first_fit(std::uint64_t bytes, Lifetime lifetime) const {
-  std::uint64_t offset = 0;
-  bool moved = true;
-  while (moved) {
-    moved = false;
-    for (int i = 0; i < kNumSlots; ++i) {
-      const SlotPlace& other = places_[i];
-      if (other.bytes == 0 || other.saved || !lifetime.overlaps(lifetimes_[i])) continue;
-      const std::uint64_t other_end = saturating_add(other.offset, other.bytes);
-      if (offset < other_end && saturating_add(offset, bytes) > other.offset) {
-        offset = round_up_bytes(other_end, kAlignment);
-        moved = offset != kSaturated;
-      }
-    }
-  }
-  return offset;
+int num_stages(Lifetime lifetime) {
+  return static_cast<int>(lifetime.last) - static_cast<int>(lifetime.first) + 1;
+}
+
+std::uint64_t end_of(const SlotPlace& place) { return saturating_add(place.offset, place.bytes); }
+
+}  // namespace
+
+void Ledger::add(const Booked& booked) {
+  expect(std::none_of(booked_.begin(), booked_.begin() + count_,
+                      [&](const Booked& other) { return other.slot == booked.slot; }));
+  if (booked.bytes > 0) booked_[count_++] = booked;
 }
 
 void Ledger::book(Slot slot, std::uint64_t bytes, Lifetime lifetime) {
-  const int i = static_cast<int>(slot);
-  expect(places_[i].bytes == 0);
-  if (bytes == 0) return;
-  const std::uint64_t offset = first_fit(bytes, lifetime);
-  places_[i] = {offset, bytes, false};
-  lifetimes_[i] = lifetime;
-  const std::uint64_t end = saturating_add(offset, bytes);
-  if (end > workspace_bytes_) workspace_bytes_ = end;
+  add({slot, bytes, lifetime, false});
 }
 
 void Ledger::save(Slot slot, std::uint64_t bytes) {
-  if (pass_ == Pass::kRun) return book(slot, bytes);
-  if (bytes == 0) return;
-  const std::uint64_t offset = round_up_bytes(saved_bytes_, kAlignment);
-  places_[static_cast<int>(slot)] = {offset, bytes, true};
-  saved_bytes_ = saturating_add(offset, bytes);
+  add({slot, bytes, kAlways, pass_ != Pass::kRun});
+}
+
+// The end of what lies already where `booked` may not.
+std::uint64_t Ledger::end_below(const Layout& layout, const Booked& booked) const {
+  if (booked.saved) return layout.saved_bytes;
+  std::uint64_t end = 0;
+  for (int i = 0; i < count_; ++i) {
+    const SlotPlace& other = layout.places[static_cast<int>(booked_[i].slot)];
+    if (other.saved || !booked.lifetime.overlaps(booked_[i].lifetime)) continue;
+    end = std::max(end, end_of(other));
+  }
+  return end;
+}
+
+Ledger::Layout Ledger::layout() const {
+  Layout layout;
+  for (int stages = num_stages(kAlways); stages > 0; --stages) {
+    for (int i = 0; i < count_; ++i) {
+      const Booked& booked = booked_[i];
+      if (num_stages(booked.lifetime) != stages) continue;
+      const std::uint64_t offset = round_up_bytes(end_below(layout, booked), kAlignment);
+      SlotPlace& place = layout.places[static_cast<int>(booked.slot)];
+      place = {offset, booked.bytes, booked.saved};
+      std::uint64_t& total = booked.saved ? layout.saved_bytes : layout.workspace_bytes;
+      total = std::max(total, end_of(place));
+    }
+  }
+  return layout;
 }
 
 }  // namespace flce

@@ -3,6 +3,8 @@
 // the Plan, and running looks pointers up in them, so booked and used bytes cannot drift apart.
 //
 // A slot lives through a range of stages; two slots that never live at the same time share bytes.
+// Lifetimes lie within each other or apart. Those that outlast others are placed first: then the
+// workspace takes what its fullest stage does, and never less where a slot takes more.
 #pragma once
 
 #include <array>
@@ -31,24 +33,34 @@ class Ledger {
 
   explicit Ledger(Pass pass) : pass_(pass) {}
 
+  // Where everything that was booked lies.
+  struct Layout {
+    std::array<SlotPlace, kNumSlots> places{};
+    std::uint64_t workspace_bytes = 0;
+    std::uint64_t saved_bytes = 0;
+  };
+
   // Books `bytes` for `slot`; 0 bytes book nothing. A slot is booked at most once.
   void book(Slot slot, std::uint64_t bytes, Lifetime lifetime = kAlways);
   // Books a slot that must survive from the forward to the backward call. With Pass::kRun there is
   // nothing to survive and it becomes part of the workspace.
   void save(Slot slot, std::uint64_t bytes);
 
-  const std::array<SlotPlace, kNumSlots>& places() const { return places_; }
-  std::uint64_t workspace_bytes() const { return workspace_bytes_; }
-  std::uint64_t saved_bytes() const { return saved_bytes_; }
+  Layout layout() const;
 
  private:
-  std::uint64_t first_fit(std::uint64_t bytes, Lifetime lifetime) const;
+  struct Booked {
+    Slot slot{};
+    std::uint64_t bytes = 0;
+    Lifetime lifetime;
+    bool saved = false;
+  };
+  void add(const Booked& booked);
+  std::uint64_t end_below(const Layout& layout, const Booked& booked) const;
 
   Pass pass_;
-  std::array<SlotPlace, kNumSlots> places_{};
-  std::array<Lifetime, kNumSlots> lifetimes_{};
-  std::uint64_t workspace_bytes_ = 0;
-  std::uint64_t saved_bytes_ = 0;
+  std::array<Booked, kNumSlots> booked_{};
+  int count_ = 0;
 };
 
 }  // namespace flce

@@ -52,7 +52,7 @@ struct ChunkStep {
     plan.problem = chunk_problem(whole.problem(), tokens.size());
     plan.method = Method::kFused;
     plan.chunk = tokens.size();
-    plan.slots = book_products(whole.problem(), plan.caps, tokens.size()).places();
+    plan.slots = book_products(whole.problem(), plan.caps, tokens.size()).layout().places;
     for (SlotPlace& place : plan.slots) place.offset += scratch;
     plan.slots[static_cast<int>(Slot::kKept)] = {kept, 0, false};
     move_to(inputs.hidden, tokens);
@@ -281,7 +281,7 @@ class Eager {
 
 std::uint64_t eager_scratch_bytes(const Problem& problem, const DeviceCaps& caps,
                                   std::int64_t chunk) {
-  return book_products(problem, caps, chunk).workspace_bytes();
+  return book_products(problem, caps, chunk).layout().workspace_bytes;
 }
 
 void run_eager(const Step& step) {

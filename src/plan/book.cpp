@@ -36,9 +36,10 @@ Booking book_method(const Backend& backend, const MethodInfo& method, const Prob
   }
   Booking booking;
   booking.tiling = tiling;
-  booking.slots = ledger.places();
-  booking.workspace_bytes = ledger.workspace_bytes();
-  booking.saved_bytes = ledger.saved_bytes();
+  const Ledger::Layout layout = ledger.layout();
+  booking.slots = layout.places;
+  booking.workspace_bytes = layout.workspace_bytes;
+  booking.saved_bytes = layout.saved_bytes;
   booking.extra_bytes = saturating_add(booking.workspace_bytes, booking.saved_bytes);
   return booking;
 }
