@@ -3,9 +3,11 @@
 // says; if that exceeds the limit, the largest chunk that fits. Must not know what a slot is for.
 //
 // extra_bytes grows with the chunk, but for one step: with a single chunk no accumulator of
-// grad_weight is needed, so chunk = N can take less than N - 1. The search therefore tries N apart
-// and looks for the largest fitting chunk below. It never relies on growth for its answer to fit:
-// every tiling that is returned as fitting was booked and compared.
+// grad_weight is needed, so chunk = N can take less than N - 1. With the slab of `recompute` it is
+// alike: V rows need no sums of grad_hidden on a card. The search therefore tries N and V apart and
+// looks for the largest fitting chunk below; what it names as the least is the least there is. It
+// never relies on growth for its answer to fit: every tiling that is returned as fitting was booked
+// and compared.
 #include "plan/budget.hpp"
 
 #include <algorithm>
@@ -67,12 +69,15 @@ class Search {
     return fit;
   }
 
-  // After fits(tiling) with chunk `low`: the largest chunk in [low, high) that fits.
-  void grow_chunk(Tiling tiling, std::int64_t low, std::int64_t high) {
+  // Whether one token a chunk fits; then with the largest chunk in [1, high) that does.
+  bool fits_cut(Tiling tiling, std::int64_t high) {
+    std::int64_t low = tiling.chunk = 1;
+    if (!fits(tiling)) return false;
     while (high - low > 1) {
       tiling.chunk = low + (high - low) / 2;
       (fits(tiling) ? low : high) = tiling.chunk;
     }
+    return true;
   }
 
   const Choice& choice() const { return choice_; }
@@ -108,6 +113,7 @@ Choice choose_tiling(const Scope& scope, const MethodInfo& method, Route route) 
   // What is planned only for comparison is not squeezed into a limit.
   const bool is_answer = !method.is_eager || scope.request.method == method.method;
   const bool chunk_is_free = is_answer && has_chunks(method.method) && scope.request.chunk <= 0;
+  const bool slab_is_free = method.method == Method::kRecompute && scope.slab == 0;
   Search search(scope, method);
   if (search.fits(wanted)) return search.choice();
 
@@ -117,16 +123,21 @@ Choice choose_tiling(const Scope& scope, const MethodInfo& method, Route route) 
     if (wanted.chunk < tokens && search.fits(tiling)) return search.choice();
     tiling.chunk = wanted.chunk;
   }
-  if (method.method == Method::kRecompute && scope.slab == 0) {
+  if (slab_is_free) {
     while (tiling.slab > kSmallestSlab) {
       tiling.slab = std::max(tiling.slab / 2, kSmallestSlab);
       if (search.fits(tiling)) return search.choice();
     }
   }
-  if (chunk_is_free && wanted.chunk > 1) {
-    tiling.chunk = 1;
-    if (search.fits(tiling)) search.grow_chunk(tiling, 1, wanted.chunk);
+  if (chunk_is_free && search.fits_cut(tiling, wanted.chunk)) return search.choice();
+  if (!slab_is_free) return search.choice();
+  // A single chunk, and a single slab, need no sums.
+  if (chunk_is_free) {
+    tiling.chunk = tokens;
+    if (search.fits(tiling)) return search.choice();
   }
+  tiling.slab = std::max<std::int64_t>(scope.problem.vocab, 1);
+  chunk_is_free ? search.fits_cut(tiling, tokens) : search.fits(tiling);
   return search.choice();
 }
 

@@ -96,6 +96,24 @@ Evaluation evaluate(const Scope& scope, const MethodInfo& method, std::uint64_t 
   return result;
 }
 
+// As evaluate; where that does not fit by a route that nobody asked for, by the portable one if
+// that takes less.
+Evaluation evaluate_least(const Scope& scope, const MethodInfo& method, std::uint64_t io_bytes) {
+  Evaluation first = evaluate(scope, method, io_bytes);
+  const bool is_portable = first.report.route != Route::kHopper;
+  if (first.answer != Answer::kTooBig || is_portable || scope.request.route != Route::kAuto) {
+    return first;
+  }
+  PlanRequest portable = scope.request;
+  portable.route = Route::kPortable;
+  const Scope other{scope.backend, scope.problem, scope.caps, portable, scope.limits, scope.slab};
+  Evaluation second = evaluate(other, method, io_bytes);
+  if (second.report.extra_bytes >= first.report.extra_bytes) return first;
+  write_text(second.report.route_reason, "it needs {} of extra memory at least",
+             bytes_text(first.report.extra_bytes).data());
+  return second;
+}
+
 void adopt(Plan& plan, const Evaluation& chosen) {
   plan.method = chosen.report.method;
   plan.chunk = chosen.report.chunk;
@@ -128,7 +146,7 @@ Least least_of(const Scope& scope, const Registry& registry, std::uint64_t io_by
   Least least;
   for (int i = 0; i < registry.num_methods; ++i) {
     const MethodInfo& method = *registry.methods[i];
-    if (is_eligible(method, scope.request)) least.consider(evaluate(scope, method, io_bytes));
+    if (is_eligible(method, scope.request)) least.consider(evaluate_least(scope, method, io_bytes));
   }
   return least;
 }
@@ -212,15 +230,21 @@ Plan make_plan(const Registry& registry, const Problem& problem, const DeviceCap
   const std::uint64_t io_bytes = saturating_add(plan.input_bytes, plan.output_bytes);
   const Scope scope{*backend, problem, caps, request, limits_of(io_bytes, caps, request), slab};
   bool too_big = false;
-  for (int i = 0; i < registry.num_methods; ++i) {
-    const MethodInfo& method = *registry.methods[i];
-    const Evaluation evaluation = evaluate(scope, method, io_bytes);
+  const auto ask = [&](const MethodInfo& method, const Evaluation& evaluation) {
     plan.methods[static_cast<int>(method.method) - 1] = evaluation.report;
-    if (!is_eligible(method, request)) continue;
+    if (!is_eligible(method, request)) return;
     too_big |= evaluation.answer == Answer::kTooBig;
     if (evaluation.answer == Answer::kServes && plan.method == Method::kAuto) {
       adopt(plan, evaluation);
     }
+  };
+  for (int i = 0; i < registry.num_methods; ++i) {
+    ask(*registry.methods[i], evaluate(scope, *registry.methods[i], io_bytes));
+  }
+  // The faster route is given up only where no method fits by it.
+  for (int i = 0; too_big && plan.method == Method::kAuto && i < registry.num_methods; ++i) {
+    const MethodInfo& method = *registry.methods[i];
+    if (is_eligible(method, request)) ask(method, evaluate_least(scope, method, io_bytes));
   }
   if (plan.method != Method::kAuto || report_only) return plan;
   if (too_big) fail_too_big(scope, registry, plan);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 #include "flce/advice.hpp"
 #include "test_plan_support.hpp"
@@ -158,6 +159,41 @@ TEST(PlanBudget, IsNeverExceeded) {
   }
   EXPECT_GT(planned, 500);
   EXPECT_GT(refused, 200);
+}
+
+// No chunk that could be asked for, by whatever route it takes, works with less.
+void check_no_chunk_takes_less(const Problem& p, const DeviceCaps& caps, PlanRequest request,
+                               std::mt19937_64& random) {
+  request.budget_bytes = 1;
+  const std::uint64_t smallest = named_budget(p, caps, request);
+  std::vector<std::int64_t> chunks{1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 40, 48, p.tokens};
+  for (int i = 0; i < 6; ++i) {
+    chunks.push_back(1 +
+                     static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(p.tokens)));
+  }
+  for (const std::int64_t chunk : chunks) {
+    request.chunk = std::min(chunk, p.tokens);
+    EXPECT_GE(named_budget(p, caps, request), smallest) << format_problem(p, request);
+  }
+}
+
+TEST(PlanBudget, NoChunkWorksWithLessThanTheNamedOne) {
+  std::mt19937_64 random(11);
+  const Problem packed = problem_by("n21_h320_v34451 f64 mean entropy");
+  check_no_chunk_takes_less(packed, fixed_cpu(1), {.method = Method::kRecompute}, random);
+  const Problem no_slab = problem_by("n3572_h4584_v207 f16 mean no_grad_weight");
+  check_no_chunk_takes_less(no_slab, caps_of("h200"), {.method = Method::kRecompute}, random);
+  const Problem portable = problem_by("n571_h4696_v8318 bf16 mean grad_weight=f32 no_grad_weight");
+  check_no_chunk_takes_less(portable, caps_of("h200"), {}, random);
+  for (int i = 0; i < 300; ++i) {
+    Problem p = random_problem(random);
+    p.tokens = std::max<std::int64_t>(p.tokens, 1);
+    if (i % 2 == 0) p.hidden = (p.hidden + 7) / 8 * 8;
+    const DeviceCaps caps = i % 3 == 0 ? caps_of("h200") : fixed_cpu(1 + i % 64);
+    for (const Method method : {Method::kAuto, Method::kRecompute}) {
+      check_no_chunk_takes_less(p, caps, {.method = method}, random);
+    }
+  }
 }
 
 // Half of the memory at least is used when the budget asks for a smaller chunk: the search does not
