@@ -266,6 +266,9 @@ TEST_F(CliRun, RefusesBrokenFilesAndWrongOptions) {
   expect_refused(run + " --outputs lse,magic", {"magic", "logprob"});
   expect_refused(run + " --outputs topk=0", {"topk"});
   expect_refused(run + " --outputs topk=9", {"topk"});
+  // 12 bytes each for every token: nothing may ask for them first.
+  expect_refused(run + " --outputs topk=1000000000000", {"topk is 1000000000000", "V = "});
+  expect_refused(run + " --outputs topk=4611686018427387905", {"topk", "V = "});
   expect_refused(run + " --label-smoothing 2", {"label_smoothing", "2"});
   expect_refused(run + " --temperature 0", {"temperature", "0"});
   expect_refused(run + " --softcap nan", {"softcap", "nan"});

@@ -138,7 +138,7 @@ Dtype start_dtype(const InputFiles& files, const char* name, Dtype otherwise) {
   return start == nullptr ? otherwise : start->dtype;
 }
 
-// Sizes and types that the outputs are allocated by; the library checks the views afterwards.
+// Sizes and types of the outputs, before the library has checked anything.
 Problem sketch_of(const RunOptions& run_options, const InputFiles& files, const Inputs& inputs,
                   const Options& options) {
   Problem problem;
@@ -155,24 +155,27 @@ Problem sketch_of(const RunOptions& run_options, const InputFiles& files, const 
   return problem;
 }
 
-// Copies a starting value into the output that it belongs to. Returns whether there is one.
-bool load_start(const InputFiles& files, const char* name, const OutputTensors& outputs) {
+// Whether there is a starting value of an output of `sketch`, which it must fit.
+bool has_start(const InputFiles& files, const char* name, const Problem& sketch) {
   const io::TensorView* start = files.find(name);
   if (start == nullptr) return false;
-  io::Tensor* output = outputs.find(name);
-  if (output == nullptr) {
-    refuse(
-        fmt::format("tensor '{}' holds starting values of a gradient that was not asked for; "
-                    "leave it out, or ask for the gradient",
-                    name));
-  }
-  const io::TensorView view = output->view();
-  if (view.shape != start->shape) {
+  for (const OutputShape& output : output_shapes(sketch)) {
+    if (output.name != name) continue;
+    const io::Shape shape = shape_of(output);
+    if (shape == start->shape) return true;
     refuse(fmt::format("tensor '{}' has shape {}; the gradient has {}", name,
-                       io::shape_text(start->shape), io::shape_text(view.shape)));
+                       io::shape_text(start->shape), io::shape_text(shape)));
   }
-  std::memcpy(output->data(), start->bytes.data(), start->bytes.size());
-  return true;
+  refuse(
+      fmt::format("tensor '{}' holds starting values of a gradient that was not asked for; "
+                  "leave it out, or ask for the gradient",
+                  name));
+}
+
+void load_start(const InputFiles& files, const char* name, const OutputTensors& outputs) {
+  const io::TensorView* start = files.find(name);
+  if (start == nullptr) return;
+  std::memcpy(outputs.find(name)->data(), start->bytes.data(), start->bytes.size());
 }
 
 InputFiles load(const RunOptions& run_options) {
@@ -260,11 +263,15 @@ int run_files(const RunOptions& run_options) {
   const InputFiles files = load(run_options);
   const Inputs inputs = files.inputs();
   const Options options = options_of(run_options, files);
-  OutputTensors outputs(sketch_of(run_options, files, inputs, options));
-  const bool accumulate = load_start(files, "grad_weight", outputs);
-  const bool accumulate_bias = load_start(files, "grad_bias", outputs);
-  const Problem problem = problem_of(inputs, outputs.views(), options, accumulate, accumulate_bias);
+  const Problem sketch = sketch_of(run_options, files, inputs, options);
+  const bool accumulate = has_start(files, "grad_weight", sketch);
+  const bool accumulate_bias = has_start(files, "grad_bias", sketch);
+  const Problem problem =
+      problem_of(inputs, views_without_memory(sketch), options, accumulate, accumulate_bias);
   Step step(flce::plan(problem, caps, request));
+  OutputTensors outputs(problem);
+  load_start(files, "grad_weight", outputs);
+  load_start(files, "grad_bias", outputs);
   step.execute(inputs, outputs.views());
   save(run_options, outputs, step.plan());
   print_summary(run_options, step, outputs);

@@ -42,12 +42,23 @@ std::vector<OutputShape> output_shapes(const Problem& p) {
   return shapes;
 }
 
+io::Shape shape_of(const OutputShape& shape) {
+  if (shape.vector != nullptr) return {shape.rows};
+  return {shape.rows, shape.cols};
+}
+
 void set_view(const OutputShape& shape, void* data, Outputs& outputs) {
   if (shape.vector != nullptr) {
     outputs.*shape.vector = {data, shape.rows, 1, shape.dtype};
   } else {
     outputs.*shape.matrix = {data, shape.rows, shape.cols, shape.cols, 1, shape.dtype};
   }
+}
+
+Outputs views_without_memory(const Problem& problem) {
+  Outputs views;
+  for (const OutputShape& shape : output_shapes(problem)) set_view(shape, nullptr, views);
+  return views;
 }
 
 Outputs wanted_of(const Problem& problem, Outputs outputs) {
@@ -67,11 +78,8 @@ std::uint64_t output_bytes(const Problem& problem) {
 
 OutputTensors::OutputTensors(const Problem& problem) {
   for (const OutputShape& shape : output_shapes(problem)) {
-    const bool is_vector = shape.vector != nullptr;
-    named_.push_back(
-        {shape.name, std::make_unique<io::Tensor>(
-                         std::string(shape.name), shape.dtype,
-                         is_vector ? io::Shape{shape.rows} : io::Shape{shape.rows, shape.cols})});
+    named_.push_back({shape.name, std::make_unique<io::Tensor>(std::string(shape.name), shape.dtype,
+                                                               shape_of(shape))});
     set_view(shape, named_.back().tensor->data(), views_);
   }
 }

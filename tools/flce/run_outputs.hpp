@@ -24,8 +24,12 @@ struct OutputShape {
 };
 // Sizes, dtypes and wants of `problem` count; its optional dtypes may be kNone for "the default".
 std::vector<OutputShape> output_shapes(const Problem& problem);
+io::Shape shape_of(const OutputShape& shape);
 // Lets the view that `shape` is about look at `data`, dense.
 void set_view(const OutputShape& shape, void* data, Outputs& outputs);
+
+// What a problem may be posed by before anything is allocated.
+Outputs views_without_memory(const Problem& problem);
 
 // Without the gradients that `problem` does not want.
 Outputs wanted_of(const Problem& problem, Outputs outputs);
