@@ -91,7 +91,7 @@ try_wheel() {
   cd /
   "$venv/bin/flce" info
   "$venv/bin/python" -m flce info
-  [[ $("$venv/bin/flce" doctor llama3-8b --tokens 16384) == *'memory? Yes.'* ]]
+  [[ $("$venv/bin/flce" doctor llama3-8b --tokens 16384 --memory 230GB) == *'memory? Yes.'* ]]
   "$venv/bin/python" -c '
 import sys
 import flce

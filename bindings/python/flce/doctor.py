@@ -13,7 +13,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _abi
 
@@ -22,6 +22,9 @@ MODEL is a Hugging Face config.json, a folder that holds one (a downloaded model
 `flce plan --help` lists under --preset. Nothing is downloaded. Exit codes: 0 answered, 2 wrong
 usage or input.
 """
+
+
+_LOGITS = "logits and their copies"
 
 
 class DoctorError(Exception):
@@ -66,10 +69,12 @@ def diagnose(
 ) -> dict[str, Any]:
     """What `flce doctor --json` prints.
 
-    loss_is_the_cause: True, False, or None where the config does not give the whole model and its
-    head alone decides nothing. terms: (name, bytes) of a step of eager PyTorch code, the largest
-    first. plan: what the program says, with every method. measured: of one step on the card here
-    (see flce.torch.measure), or why there is none. Raises DoctorError.
+    loss_is_the_cause: True where the step fits into the device with the fused loss only, False
+    where it fits anyway or never, None where that cannot be said: the device's memory is unknown,
+    or the config does not give the whole model. why: the numbers that say so. budget_that_fits: of
+    the fused loss, where it only fits with one. terms: (name, bytes) of a step of eager PyTorch
+    code, the largest first. plan: what the program says, with every method. measured: of one step
+    on the card here (see flce.torch.measure), or why there is none. Raises DoctorError.
     """
     options = {
         "--budget": budget,
@@ -81,13 +86,14 @@ def diagnose(
     if checkpointing:
         arguments.append("--checkpointing")
     plan = _planned([*_model_option(model), f"--tokens={tokens}", *arguments])
-    verdict = plan["verdict"]
-    against_eager = verdict.get("eager")
-    answer = verdict["pays"] if against_eager is None else against_eager["pays"]
+    terms = _terms(plan, checkpointing)
+    answer, why = _cause_in_step(plan, terms) if "step" in plan else _cause_in_head(plan)
     return {
         "loss_is_the_cause": answer,
-        "terms": _terms(plan, checkpointing),
-        "reason": verdict["reason"],
+        "why": why,
+        "budget_that_fits": _budget_that_fits(plan) if answer and "step" in plan else None,
+        "terms": terms,
+        "reason": plan["verdict"]["reason"],
         "measured": _measured(model, tokens, dtype, checkpointing) if measure else "not asked for",
         "plan": plan,
     }
@@ -113,7 +119,9 @@ def _planned(arguments: list[str]) -> dict[str, Any]:
     done = subprocess.run(
         [path, "plan", *arguments, "--json"], capture_output=True, text=True, check=False
     )
-    if done.returncode != 0:
+    # What does not fit into a device is an answer, what does not fit into a budget is none.
+    has_answer = bool(done.stdout) and json.loads(done.stdout)["budget_bytes"] is None
+    if done.returncode != 0 and not has_answer:
         text = done.stderr.strip().removeprefix("flce: error: ")
         if "--preset" in arguments[0]:
             text += "; or give the path of a config.json or of the folder that holds it"
@@ -121,10 +129,80 @@ def _planned(arguments: list[str]) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+class _Step(NamedTuple):
+    """Bytes of a step."""
+
+    eager: int
+    fused: int
+    rest: int
+    least: int  # fused, with the smallest budget
+
+
+def _step(plan: dict[str, Any]) -> _Step:
+    eager = plan["verdict"]["eager"]
+    whole = eager["step_bytes"]
+    rest = whole - _method(plan, "naive-eager")["extra_bytes"]
+    fused = whole - eager["saved_bytes"]
+    least = min([fused, *(rest + offer["extra_bytes"] for offer in plan["offers"])])
+    return _Step(whole, fused, rest, least)
+
+
+def _budget_that_fits(plan: dict[str, Any]) -> int | None:
+    memory, step = plan["device"]["memory_bytes"], _step(plan)
+    return None if memory is None or step.fused <= memory else memory - step.rest
+
+
+def _cause_in_step(plan: dict[str, Any], terms: list[dict[str, Any]]) -> tuple[bool | None, str]:
+    """Whether the loss is what decides if the whole step fits."""
+    memory, name = plan["device"]["memory_bytes"], plan["device"]["name"]
+    if "eager" not in plan["verdict"]:
+        return None, "No fused method serves such a step"
+    whole, fused, rest, least = _step(plan)
+    if memory is None:
+        if not plan["verdict"]["eager"]["pays"]:
+            return False, f"The largest part is {terms[0]['name']}"
+        if terms[0]["name"] == _LOGITS:
+            return True, f"The {_LOGITS} are the largest part"
+        return None, (
+            f"With {_size(fused)} to {_size(whole)} of memory it is; with less the rest of the "
+            f"step is, above all {terms[0]['name']}, and with more nothing is (--memory)"
+        )
+    if whole <= memory:
+        return False, f"Eager code fits into the {_size(memory)} of {name}"
+    if fused <= memory:
+        return True, f"Only the step with the fused loss fits into the {_size(memory)} of {name}"
+    if least <= memory:
+        return True, (
+            f"The rest leaves {_size(memory - rest)} of the {_size(memory)} of {name}, into which "
+            "only a fused loss with a budget fits"
+        )
+    return False, (
+        f"The rest of the step takes {_size(rest)}, and with the least that a fused loss needs it "
+        f"is {_size(least)}; {name} has {_size(memory)}"
+    )
+
+
+def _cause_in_head(plan: dict[str, Any]) -> tuple[bool | None, str]:
+    """The same where nothing is known but the head."""
+    memory, verdict = plan["device"]["memory_bytes"], plan["verdict"]
+    whole = _method(plan, "naive-eager")["peak_bytes"]
+    if memory is not None and whole > memory:
+        fits = verdict["method"] and _method(plan, verdict["method"])["peak_bytes"] <= memory
+        return bool(fits), (
+            f"The head with eager code takes {_size(whole)}, the device has {_size(memory)}"
+        )
+    if verdict["pays"] is False:
+        return False, "The logits are a small part of the head already"
+    return None, "The config does not give the whole model, and its head alone decides nothing"
+
+
+def _method(plan: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(m for m in plan["methods"] if m["name"] == name)
+
+
 def _terms(plan: dict[str, Any], checkpointing: bool) -> list[dict[str, Any]]:
     """The parts of a step of eager code; the head's alone where the model is not known."""
-    eager = next(m for m in plan["methods"] if m["name"] == "naive-eager")
-    terms = [{"name": "logits and their copies", "bytes": eager["extra_bytes"]}]
+    terms = [{"name": _LOGITS, "bytes": _method(plan, "naive-eager")["extra_bytes"]}]
     if "step" not in plan:
         terms.append({"name": "hidden states", "bytes": plan["hidden_bytes"]})
         terms.append({"name": "weight of the head", "bytes": plan["weight_bytes"]})
@@ -171,6 +249,7 @@ def _wrapped(text: str) -> str:
 def _as_text(result: dict[str, Any]) -> str:
     answers = {True: "Yes", False: "No", None: "That depends"}
     lines = [f"Is the loss what runs out of memory? {answers[result['loss_is_the_cause']]}."]
+    lines.append(_wrapped(result["why"] + "."))
     eager = result["plan"]["verdict"].get("eager")
     if eager is not None:
         lines.append(
@@ -179,22 +258,28 @@ def _as_text(result: dict[str, Any]) -> str:
                 f"loss saves {_size(eager['saved_bytes'])} of it, {eager['saved_share']:.1%}."
             )
         )
-    # The program compares with its own unfused method; where that changes the answer, the sentence
-    # above is the one that answers.
+    # The program's is whether fusing pays, against its own unfused method; where that is another
+    # answer, the sentences above are the ones that answer.
     if result["plan"]["verdict"]["pays"] == result["loss_is_the_cause"]:
         lines.append(_wrapped(result["reason"]))
     lines += ["", "Where the memory of eager code goes"]
     lines += [f"  {term['name']:<26}{_size(term['bytes']):>12}" for term in result["terms"]]
     lines += ["", "Measured", *_measured_lines(result["measured"])]
     plan = result["plan"]
-    if result["loss_is_the_cause"] and plan["chosen"]:
-        lines += ["", "What helps", _wrapped(f"flce.torch.patch(model): {_choice(plan)}.")]
+    if result["loss_is_the_cause"] is not False and plan["chosen"]:
+        budget = result["budget_that_fits"]
+        helps = (
+            f"flce.torch.patch(model): {_choice(plan)}"
+            if budget is None
+            else f"flce.torch.patch(model, budget={budget})"
+        )
+        lines += ["", "What helps", _wrapped(helps + ".")]
     lines += ["", "'flce plan' with the same options has every method and what to check."]
     return "\n".join(lines)
 
 
 def _choice(plan: dict[str, Any]) -> str:
-    chosen = next(m for m in plan["methods"] if m["name"] == plan["chosen"])
+    chosen = _method(plan, plan["chosen"])
     return (
         f"{chosen['name']} in {chosen['num_chunks']} chunk(s) of {chosen['chunk']} tokens takes "
         f"{_size(chosen['extra_bytes'])} beyond inputs and gradients"
