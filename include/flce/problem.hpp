@@ -15,6 +15,8 @@ namespace flce {
 //   L = logsumexp(u)
 //   loss_i = token_weight_i * [ (1 - eps) * w_y * (L - u_y) + (eps / V) * sum_j w_j * (L - u_j)
 //                               + z_loss * L^2 ],      eps = label_smoothing, w = class weights
+//
+// z_loss, softcap, scale and temperature must be numbers of f32 (f64 of f64 hidden states).
 struct Options {
   Reduction reduction = Reduction::kMean;  // kMean divides by the sum of w_y over valid tokens
   std::int64_t ignore_index = -100;        // may lie inside [0, V)

@@ -4,6 +4,7 @@
 
 #include "api/validate.hpp"
 #include "core/check.hpp"
+#include "core/dtypes.hpp"
 #include "core/int_math.hpp"
 
 namespace flce {
@@ -60,6 +61,17 @@ void check_number(const char* name, double value, bool is_fine, const char* rule
   require(is_fine && std::isfinite(value), "{} is {}; it must be {}", name, value, rule);
 }
 
+// A number that became 0 or infinite in the type that logits are made in would be another one.
+void check_held(const Problem& p, const char* name, double value) {
+  const RealRange range = accumulation_range(p.dtype);
+  require(
+      value == 0.0 || range.holds(value),
+      "{} is {}; logits of {} hidden states are made in {}, so it must be in that type's range, "
+      "{:.3g} to {:.3g}",
+      name, value, name_of(p.dtype), name_of(accumulation_dtype(p.dtype)), range.least,
+      range.largest);
+}
+
 void check_options(const Problem& p) {
   const Options& o = p.options;
   require(o.reduction >= Reduction::kNone && o.reduction <= Reduction::kMean,
@@ -71,6 +83,10 @@ void check_options(const Problem& p) {
   check_number("softcap", o.softcap, o.softcap >= 0.0, "0 (off) or positive");
   check_number("scale", o.scale, true, "a finite number");
   check_number("temperature", o.temperature, o.temperature > 0.0, "positive");
+  check_held(p, "z_loss", o.z_loss);
+  check_held(p, "softcap", o.softcap);
+  check_held(p, "scale", o.scale);
+  check_held(p, "temperature", o.temperature);
   require(p.temperature_dtype == Dtype::kNone || o.temperature == 1.0,
           "temperature is given as one number ({}) and per token; give one of them", o.temperature);
   require(o.shift >= 0, "shift is {}; it must be 0 (aligned targets) or more", o.shift);

@@ -32,7 +32,7 @@ struct LossTile : Ops<Isa, Acc> {
   // u = softcap * tanh(z / softcap) / T; `slope` is 1 - tanh^2.
   static Vec capped(Vec z, const LogitMap<Acc>& map, Acc inverse_temperature, Vec& slope) {
     if (map.softcap == Acc(0)) return z * inverse_temperature;
-    return O::tanh(z / map.softcap, slope) * (map.softcap * inverse_temperature);
+    return O::tanh(z / map.softcap, slope) * map.softcap * inverse_temperature;
   }
 
   static Vec load_part(const Acc* from, Whole) { return O::load(from); }

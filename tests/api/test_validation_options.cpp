@@ -48,6 +48,16 @@ INSTANTIATE_TEST_SUITE_P(
         option("scale_infinite", &flce::Options::scale, kInfinity, {"scale", "inf"}),
         option("temperature_zero", &flce::Options::temperature, 0.0, {"temperature", "0"}),
         option("temperature_below", &flce::Options::temperature, -2.0, {"temperature", "-2"}),
+        option("softcap_underflows", &flce::Options::softcap, 1e-50, {"softcap", "1e-50", "f32"}),
+        option("softcap_denormal", &flce::Options::softcap, 1e-39, {"softcap", "1.18e-38"}),
+        option("softcap_overflows", &flce::Options::softcap, 1e39, {"softcap", "3.4e+38"}),
+        option("scale_overflows", &flce::Options::scale, -1e300, {"scale", "-1e+300", "f32"}),
+        option("scale_underflows", &flce::Options::scale, 1e-50, {"scale", "1e-50", "f32"}),
+        option("z_loss_overflows", &flce::Options::z_loss, 1e300, {"z_loss", "1e+300", "f32"}),
+        option("temperature_underflows", &flce::Options::temperature, 1e-50,
+               {"temperature", "1e-50", "f32"}),
+        option("temperature_overflows", &flce::Options::temperature, 1e39,
+               {"temperature", "1e+39", "f32"}),
         option("temperature_nan", &flce::Options::temperature, kNan, {"temperature", "nan"})),
     wrong_name);
 

@@ -38,6 +38,7 @@ def wanting(shape: tuple[int, ...]) -> Tensor:
         ),
         ({"label_smoothing": -0.1}, ValueError, "label_smoothing is -0.1"),
         ({"softcap": -3.0}, ValueError, "softcap is -3"),
+        ({"softcap": 1e-50}, ValueError, "softcap is 1e-50; .* range, 1.18e-38 to 3.4e"),
         ({"z_loss": -1.0}, ValueError, "z_loss is -1"),
         ({"temperature": 0.0}, ValueError, "temperature is 0"),
         ({"scale": float("nan")}, ValueError, "scale is nan"),

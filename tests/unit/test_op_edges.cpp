@@ -3,10 +3,13 @@
 // chunks without a target. CMakeLists.txt repeats these tests on every table of kernels.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "support/compare.hpp"
+#include "support/device.hpp"
 #include "support/params.hpp"
 #include "support/storage.hpp"
 
@@ -136,6 +139,26 @@ TEST_P(Edges, AMeanOverClassesThatWeighNothing) {
       }
     }
     ASSERT_TRUE(std::isnan(oracle::evaluate(c.in).loss[0]));
+  }
+}
+
+// Near the ends of f32, where a product of two options may be beyond them.
+TEST_P(Edges, OptionsNearTheEndsOfTheirRange) {
+  if (on_cuda()) GTEST_SKIP() << "untried on a card";
+  const std::vector<std::array<double, 3>> all = {
+      {1.2e-38, 1.0, 1.0},  {1e30, 1.0, 1.0},     {3e38, 1.0, 0.5}, {1e30, 1.0, 1e-12},
+      {0.0, 1.2e-38, 1.0},  {0.0, 1e-3, 1.2e-38}, {0.0, 1.0, 3e38}, {30.0, 1.0, 1e30},
+      {5.0, -1.2e-38, 1.0}, {0.0, 1e30, 1e30}};
+  for (const auto& [softcap, scale, temperature] : all) {
+    Case c = edge_case({19, 12, 205}, GetParam().dtype, 770);
+    c.in.softcap = softcap;
+    c.in.scale = scale;
+    c.in.temperature = temperature;
+    SCOPED_TRACE(describe(c, config()));
+    const oracle::Result want = oracle::evaluate(c.in);
+    const Results got = run_case(c, config()).results;
+    EXPECT_TRUE(all_near(got.loss, want.loss, 1e-3 * std::abs(want.loss[0])));
+    for (const double value : got.grad_hidden) EXPECT_FALSE(std::isnan(value));
   }
 }
 
