@@ -36,7 +36,9 @@ struct Inputs {
   VectorView bias;          // (V) optional; hidden's dtype or f32
   VectorView class_weight;  // (V) optional; the same dtypes as bias, also for those below
   VectorView token_weight;  // (N) optional, by hidden row (not shifted)
-  VectorView temperature;   // (N) optional, each > 0
+  // (N) optional, each > 0 where there is a target. The CPU looks, and throws before it writes
+  // anything; a card does not: another number there makes no sense of that token's results.
+  VectorView temperature;
   VectorView normalizer;    // (1) optional, f64, f32, i64 or i32, read when the loss is made
   VectorView grad_output;   // optional upstream: (1), or (N) with Reduction::kNone
   VectorView grad_entropy;  // (N) optional upstream of the entropy

@@ -31,6 +31,7 @@ template <typename Acc>
 void scan(const Memory<Acc>& memory) {
   const Problem& p = memory.problem();
   const Inputs& in = memory.inputs();
+  const RealRange range = accumulation_range(p.dtype);
   Totals sums;
   for (std::int64_t i = 0; i < p.tokens; ++i) {
     const auto [y, is_ignored] = target_of(p, in, i);
@@ -39,6 +40,12 @@ void scan(const Memory<Acc>& memory) {
             "target[{}] is {}, outside the vocabulary [0, {}) and not ignore_index {}; mark tokens "
             "without a target with ignore_index",
             i + p.options.shift, y, p.vocab_total(), p.options.ignore_index);
+    const double temperature = in.temperature ? load_real(in.temperature, i) : 1.0;
+    require(
+        temperature > 0.0 && range.holds(temperature),
+        "temperature[{}] is {}; it must be positive, from {:.3g} to {:.3g}, for every token with "
+        "a target",
+        i, temperature, range.least, range.largest);
     sums.num_valid += 1;
     sums.target_weight_sum += p.has_class_weight() ? load_real(in.class_weight, y) : 1.0;
   }

@@ -4,6 +4,7 @@
 
 #include <cctype>
 #include <limits>
+#include <utility>
 
 #include "api/wrong_call.hpp"
 
@@ -143,6 +144,23 @@ TEST(WrongTarget, OfAnotherIgnoreIndex) {
   c.in.target[2] = -100;
   c.in.ignore_index = -1;
   expect_refused(c, {"", [](Call&) {}, {"2", "-100"}, ErrorCode::kTargetOutOfRange});
+}
+
+TEST(WrongTemperature, NamesTokenAndValueAndWritesNothing) {
+  for (const auto& [value, word] :
+       {std::pair{0.0, "0"}, std::pair{-0.5, "-0.5"}, std::pair{1e-39, "e-"},
+        std::pair{kNan, "nan"}, std::pair{kInfinity, "inf"}, std::pair{-kInfinity, "-inf"}}) {
+    for (const Method method : kMethods) {
+      Case c = right_case();
+      c.in.temperature_per_token[4] = value;
+      const auto by_method = [=](Call& call) { call.request.method = method; };
+      expect_refused(c, {"", by_method, {"temperature[4]", word, "positive"}});
+      c.in.target[4] = c.in.ignore_index;
+      Call call(c);
+      by_method(call);
+      EXPECT_NO_THROW(call.make());
+    }
+  }
 }
 
 struct Planned {

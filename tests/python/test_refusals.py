@@ -41,6 +41,7 @@ def wanting(shape: tuple[int, ...]) -> Tensor:
         ({"softcap": 1e-50}, ValueError, "softcap is 1e-50; .* range, 1.18e-38 to 3.4e"),
         ({"z_loss": -1.0}, ValueError, "z_loss is -1"),
         ({"temperature": 0.0}, ValueError, "temperature is 0"),
+        ({"temperature": torch.tensor([1.0] * 6 + [-1.0])}, ValueError, r"temperature\[6\] is -1"),
         ({"scale": float("nan")}, ValueError, "scale is nan"),
         ({"shift": -1}, ValueError, "shift is -1"),
         ({"shift": 1.0}, TypeError, "shift is a float; it must be an integer"),
