@@ -6,6 +6,7 @@ flce_add_test(test_cli_commands
     ${CMAKE_CURRENT_LIST_DIR}/test_cli_commands.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_cli_info.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_cli_run.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_cli_usage.cpp
   LIBRARIES flce flce_io nlohmann_json::nlohmann_json)
 target_include_directories(test_cli_commands PRIVATE ${CMAKE_CURRENT_LIST_DIR})
 target_compile_definitions(test_cli_commands PRIVATE FLCE_CLI="$<TARGET_FILE:flce_cli>")

@@ -227,25 +227,26 @@ void add_measure_options(CLI::App& command, BenchOptions& options) {
   CLI::Option* chunks =
       command.add_option("--chunks", options.chunks, "Numbers of chunks, such as 1,2,4,8")
           ->delimiter(',')
-          ->check(more_than_zero());
+          ->transform(whole_number(1));
   command
       .add_option("--chunk-sizes", options.chunk_sizes, "Token rows of a chunk, such as 64,128,256")
       ->delimiter(',')
-      ->check(more_than_zero())
+      ->transform(whole_number(1))
       ->excludes(chunks);
   command.add_option("--rounds", options.rounds, "Timed rounds; 0: memory and errors only")
-      ->check(CLI::Range(0, 100000))
+      ->transform(whole_number(0, 100000))
       ->capture_default_str();
   command.add_option("--warmup", options.warmup, "Rounds before them")
-      ->check(CLI::Range(0, 100000))
+      ->transform(whole_number(0, 100000))
       ->capture_default_str();
   command
       .add_option("--warm-seconds", options.warm_seconds,
                   "On a card: products before the rounds, for a cold one flatters (default: 3)")
-      ->check(CLI::Range(0.0, 600.0));
+      ->check(number_between(0.0, 600.0));
   command
       .add_option("--seed", options.data.seed,
                   "Seed of the random data and, on a card, of the order of the rounds")
+      ->transform(seed_number())
       ->capture_default_str();
   command.add_option("--data", options.data_kind, fmt::format("One of {}", kDataKindNames))
       ->capture_default_str();

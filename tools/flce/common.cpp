@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "flce/device.hpp"
 
@@ -82,17 +84,7 @@ void set_route(PlanRequest& request, const RouteChoice& choice) {
 
 CLI::Option* add_count_option(CLI::App& app, const std::string& name,
                               std::optional<std::int64_t>& count, const std::string& help) {
-  const auto take = [&count, name](const std::string& text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) {
-      throw CLI::ValidationError(
-          name, fmt::format("'{}' is not a whole number{}", text,
-                            error == std::errc::result_out_of_range ? " of 64 bits" : ""));
-    }
-    count = value;
-  };
-  return app.add_option_function<std::string>(name, take, help);
+  return app.add_option(name, count, help)->transform(whole_number());
 }
 
 CLI::Option* add_bytes_option(CLI::App& app, const std::string& name, std::uint64_t& bytes,
@@ -187,12 +179,33 @@ void Progress::clear() {
 
 namespace {
 
-CLI::Validator number_check(const char* rule, bool (*holds)(double)) {
+// Leaves the number as CLI11 reads it: without leading zeros.
+template <typename Int>
+std::string make_whole(std::string& text, Int least, Int most) {
+  using Limits = std::numeric_limits<Int>;
+  Int value = 0;
+  const char* stop = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), stop, value);
+  if (error == std::errc{} && end == stop && value >= least && value <= most) {
+    text = std::to_string(value);
+    return {};
+  }
+  std::string rule;
+  if (most < Limits::max()) {
+    rule = fmt::format(" from {} to {}", least, most);
+  } else {
+    if (least > Limits::min() || least == 0) rule = fmt::format(" of at least {}", least);
+    if (error == std::errc::result_out_of_range) rule += " within 64 bits";
+  }
+  return fmt::format("'{}' is not a whole number{}", text, rule);
+}
+
+CLI::Validator number_check(const std::string& rule, const std::function<bool(double)>& holds) {
   return CLI::Validator(
       [rule, holds](std::string& text) {
         char* end = nullptr;
         const double value = std::strtod(text.c_str(), &end);
-        const bool is_number = end != text.c_str() && *end == '\0';
+        const bool is_number = end != text.c_str() && *end == '\0' && std::isfinite(value);
         return is_number && holds(value) ? std::string()
                                          : fmt::format("'{}' is not {}", text, rule);
       },
@@ -201,12 +214,27 @@ CLI::Validator number_check(const char* rule, bool (*holds)(double)) {
 
 }  // namespace
 
+CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+  return CLI::Validator([=](std::string& text) { return make_whole(text, least, most); }, "");
+}
+
+CLI::Validator seed_number() {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  return CLI::Validator([](std::string& text) { return make_whole<std::uint64_t>(text, 0, kMost); },
+                        "");
+}
+
 CLI::Validator more_than_zero() {
-  return number_check("a number greater than 0", [](double value) { return value > 0.0; });
+  return number_check("a finite number greater than 0", [](double value) { return value > 0.0; });
 }
 
 CLI::Validator zero_or_more() {
-  return number_check("0 or a greater number", [](double value) { return value >= 0.0; });
+  return number_check("a finite number of at least 0", [](double value) { return value >= 0.0; });
+}
+
+CLI::Validator number_between(double least, double most) {
+  return number_check(fmt::format("a number from {} to {}", least, most),
+                      [=](double value) { return value >= least && value <= most; });
 }
 
 }  // namespace flce::cli

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,8 +46,7 @@ void add_route_options(CLI::App& app, RouteChoice& choice);
 // Throws Error{kInvalidArgument} that lists the known routes.
 void set_route(PlanRequest& request, const RouteChoice& choice);
 
-// An option that takes a whole number. CLI11's own conversion turns a number beyond 64 bits into
-// the largest one without a word.
+// An option that takes a whole number.
 CLI::Option* add_count_option(CLI::App& app, const std::string& name,
                               std::optional<std::int64_t>& count, const std::string& help);
 // An option such as --budget 2GiB. 0 given explicitly is refused: it would leave nothing.
@@ -96,8 +96,16 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-// For numbers of options: what CLI11's own checks say is their whole range.
+// For options whose value is a whole number, ends included; with transform(), not check(). CLI11's
+// own conversion turns a number beyond 64 bits into the largest one, -1 into the largest without a
+// sign, and 010 into 8.
+CLI::Validator whole_number(std::int64_t least = std::numeric_limits<std::int64_t>::min(),
+                            std::int64_t most = std::numeric_limits<std::int64_t>::max());
+CLI::Validator seed_number();
+
+// For options whose value is a number, with check(). None takes nan or inf.
 CLI::Validator more_than_zero();
 CLI::Validator zero_or_more();
+CLI::Validator number_between(double least, double most);
 
 }  // namespace flce::cli

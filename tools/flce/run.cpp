@@ -317,6 +317,7 @@ void add_formula(CLI::App& command, RunOptions& o) {
                      "mean, sum or none (default mean; sum with a normalizer)");
   command
       .add_option("--ignore-index", options.ignore_index, "Targets with this value do not count")
+      ->transform(whole_number())
       ->capture_default_str();
   command.add_option_function<double>(
       "--normalizer",
@@ -330,9 +331,12 @@ void add_formula(CLI::App& command, RunOptions& o) {
   command.add_option("--softcap", options.softcap, "Logits become softcap * tanh(logit / softcap)");
   command.add_option("--scale", options.scale, "Multiplies the logits, before bias and softcap");
   command.add_option("--temperature", options.temperature, "Divides the logits at the end");
-  command.add_option("--shift", options.shift, "Token i is trained to predict target[i + shift]");
-  command.add_option("--sequence-length", options.sequence_length,
-                     "Tokens of one sequence, for --shift (default: all are one)");
+  command.add_option("--shift", options.shift, "Token i is trained to predict target[i + shift]")
+      ->transform(whole_number());
+  command
+      .add_option("--sequence-length", options.sequence_length,
+                  "Tokens of one sequence, for --shift (default: all are one)")
+      ->transform(whole_number());
 }
 
 void add_results(CLI::App& command, RunOptions& o) {
@@ -359,7 +363,7 @@ Command add_run(CLI::App& app) {
   command->add_option("--method", options->method, "auto, naive, chunked, fused or recompute")
       ->capture_default_str();
   command->add_option("--chunk", options->chunk, "Token rows of a chunk (default: by the policy)")
-      ->check(more_than_zero());
+      ->transform(whole_number(1));
   add_bytes_option(*command, "--budget", options->budget_bytes,
                    "Hard limit of the extra memory, such as 2GiB or 500MB");
   command->add_option("--policy", options->policy, "How the chunk is chosen: measured or liger")

@@ -17,7 +17,7 @@ void add_device_options(CLI::App& app, DeviceChoice& choice) {
   add_device_option(app, choice.device);
   app.add_option("--threads", choice.threads,
                  "Worker threads of the CPU (default: all that the process has)")
-      ->check(CLI::Range(1, 1024));
+      ->transform(whole_number(1, 1024));
 }
 
 DeviceCaps caps_of_choice(const DeviceChoice& choice) {

@@ -196,7 +196,9 @@ int train(TrainOptions options, const CLI::App& command) {
 void add_model_options(CLI::App& command, TrainOptions& options) {
   TrainSettings& s = options.settings;
   const auto whole = [&](const char* name, std::int64_t& value, const char* help) {
-    command.add_option(name, value, help)->check(CLI::Range(1, 1'000'000))->capture_default_str();
+    command.add_option(name, value, help)
+        ->transform(whole_number(1, 1'000'000))
+        ->capture_default_str();
   };
   whole("--context", s.shape.context, "Tokens that the model sees");
   whole("--embed", s.shape.embed, "Size of a token's embedding");
@@ -204,26 +206,27 @@ void add_model_options(CLI::App& command, TrainOptions& options) {
   command
       .add_option("--vocab", options.max_vocab,
                   "Most frequent words to keep, <unk> included (default: all)")
-      ->check(CLI::Range(2, 100'000'000));
+      ->transform(whole_number(2, 100'000'000));
   command.add_option("--steps", s.steps, "Training steps")
-      ->check(CLI::Range(0, 100'000'000))
+      ->transform(whole_number(0, 100'000'000))
       ->capture_default_str();
   whole("--batch", s.batch, "Tokens of a step");
   command.add_option("--lr", s.learning_rate, "Learning rate at its highest")
       ->check(more_than_zero())
       ->capture_default_str();
   command.add_option("--warmup", s.warmup, "Steps over which the learning rate rises")
-      ->check(zero_or_more())
+      ->transform(whole_number(0))
       ->capture_default_str();
   command.add_option("--weight-decay", s.optimizer.weight_decay, "Of the matrices")
       ->check(zero_or_more())
       ->capture_default_str();
   command.add_option("--seed", s.seed, "The same seed gives the same losses")
+      ->transform(seed_number())
       ->capture_default_str();
   command
       .add_option("--eval-every", s.eval_every,
                   "Steps between validations (0: only before and after)")
-      ->check(zero_or_more())
+      ->transform(whole_number(0))
       ->capture_default_str();
 }
 
@@ -241,7 +244,7 @@ Command add_train(CLI::App& app) {
   command->add_option("--method", options->method, "auto, naive, chunked, fused or recompute")
       ->capture_default_str();
   command->add_option("--chunk", request.chunk, "Token rows of a chunk (default: by the planner)")
-      ->check(more_than_zero());
+      ->transform(whole_number(1));
   add_bytes_option(*command, "--budget", request.budget_bytes,
                    "Hard limit of the loss step's extra memory, such as 20MiB");
   command->add_option("--dtype", options->dtype, "Of the loss step: f32, bf16 or f16")

@@ -165,7 +165,7 @@ Command add_tune(CLI::App& app) {
       ->type_name("V");
   command->add_option("--dtype", options->dtype, "f32, bf16 or f16")->capture_default_str();
   command->add_option("--rounds", options->rounds, "Timed rounds")
-      ->check(CLI::Range(1, 10'000))
+      ->transform(whole_number(1, 10'000))
       ->capture_default_str();
   add_device_option(*command, options->device);
   command->footer(kFooter);

@@ -254,6 +254,7 @@ Command add_verify(CLI::App& app) {
       ->required()
       ->type_name("TEXT|FILE");
   command->add_option("--seed", options->data.seed, "Seed of the random data")
+      ->transform(seed_number())
       ->capture_default_str();
   command->add_option("--data", options->data_kind, fmt::format("One of {}", kDataKindNames))
       ->capture_default_str();
@@ -261,7 +262,7 @@ Command add_verify(CLI::App& app) {
       ->add_option("--ignored", options->data.ignored_share,
                    "Share of ignored targets; their hidden rows hold NaN")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_between(0.0, 1.0));
   command
       ->add_option("--limit-scale", options->limit_scale,
                    "Multiplies every limit; 0 lets only exact results pass")

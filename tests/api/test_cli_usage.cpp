@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is refused of a command's options before any work: numbers that do not fit, empty values,
+// files that would replace one another, options that would be ignored.
+#include "cli_folder.hpp"
+
+namespace flce::test {
+namespace {
+
+class CliUsage : public Folder {};
+
+// An option beside what its command needs; `{}` is where the value goes.
+constexpr const char* kWholeNumbers[] = {
+    "run --input i --output o.safetensors --chunk ",
+    "run --input i --output o.safetensors --ignore-index ",
+    "run --input i --output o.safetensors --shift ",
+    "run --input i --output o.safetensors --shift 1 --sequence-length ",
+    "run --input i --output o.safetensors --threads ",
+    "verify n4_h8_v9 --seed ",
+    "bench n4_h8_v9 --seed ",
+    "bench n4_h8_v9 --rounds ",
+    "bench n4_h8_v9 --warmup ",
+    "bench n4_h8_v9 --chunks 1,",
+    "bench n4_h8_v9 --chunk-sizes ",
+    "train t.txt --batch ",
+    "train t.txt --vocab ",
+    "train t.txt --steps ",
+    "train t.txt --warmup ",
+    "train t.txt --eval-every ",
+    "train t.txt --seed ",
+    "train t.txt --chunk ",
+    "tune --tokens 1 --hidden 8 --vocab 9 --rounds ",
+    "plan --preset gpt2 --tokens ",
+};
+
+TEST_F(CliUsage, AWholeNumberIsNeitherCutNorWrapped) {
+  for (const std::string args : kWholeNumbers) {
+    for (const std::string number : {"99999999999999999999", "-99999999999999999999",
+                                     "18446744073709551617", "2.5", "0x10", "many", "1e3"}) {
+      expect_refused(args + number, {"'" + number + "' is not a whole number"});
+    }
+  }
+  for (const char* command : {"verify", "bench"}) {
+    expect_refused(std::string(command) + " n4_h8_v9 --seed -1", {"--seed", "'-1'", "at least 0"});
+    expect_refused(std::string(command) + " n4_h8_v9 --seed 18446744073709551616", {"64 bits"});
+  }
+  fine("verify n4_h8_v9 method=fused --seed 18446744073709551615");
+  EXPECT_EQ(fine("verify n4_h8_v9 method=fused --seed 010"),
+            fine("verify n4_h8_v9 method=fused --seed 10"));
+  expect_refused("bench n4_h8_v9 --rounds 100001", {"'100001'", "from 0 to 100000"});
+}
+
+TEST_F(CliUsage, ANumberIsFinite) {
+  for (const char* number : {"nan", "inf", "-inf", "1e999"}) {
+    for (const char* option :
+         {"verify n4_h8_v9 --ignored", "verify n4_h8_v9 --limit-scale", "train t.txt --lr",
+          "train t.txt --weight-decay", "bench n4_h8_v9 --device cuda --warm-seconds"}) {
+      expect_refused(option + std::string(" ") + number,
+                     {std::string("'") + number + "' is not a"});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flce::test
