@@ -60,5 +60,20 @@ TEST_F(CliUsage, ANumberIsFinite) {
   }
 }
 
+TEST_F(CliUsage, AnEmptyValueIsRefused) {
+  for (const char* value : {"=", "= -- ", " ''"}) {
+    expect_refused("bench n4_h8_v9 --csv" + std::string(value) + " --svg m.svg",
+                   {"--csv has an empty value", "flce bench --help"});
+    expect_refused("bench n4_h8_v9 --json" + std::string(value), {"--json has an empty value"});
+    expect_refused("run --input i.safetensors --output" + std::string(value) + " --method fused",
+                   {"--output has an empty value"});
+    expect_refused("verify n4_h8_v9 --data" + std::string(value), {"--data has an empty value"});
+    expect_refused("train t.txt --save" + std::string(value), {"--save has an empty value"});
+    expect_refused("plan --tokens 4 --preset" + std::string(value) + " --json", {"--preset"});
+    expect_refused("tune --device" + std::string(value), {"--device has an empty value"});
+  }
+  EXPECT_TRUE(contains(fine("plan --tokens=4 --preset=gpt2"), "4 tokens"));
+}
+
 }  // namespace
 }  // namespace flce::test

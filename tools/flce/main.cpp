@@ -84,6 +84,29 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   return report(fmt::format("{} (see flce {} --help)", error.what(), called.front()->get_name()));
 }
 
+// CLI11 takes the next argument for the value that is missing after '=', and an empty value for
+// none. Returns what is wrong, or nothing.
+std::string without_value(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty()) return "";
+  const std::vector<const CLI::App*> commands =
+      app.get_subcommands([&](const CLI::App* one) { return one->get_name() == words.front(); });
+  if (commands.empty()) return "";
+  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    const std::size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    const CLI::Option* option =
+        name.starts_with("--") ? commands.front()->get_option_no_throw(name) : nullptr;
+    if (option == nullptr || option->get_items_expected_max() == 0) continue;
+    const bool is_empty = equals == std::string::npos ? i + 1 < words.size() && words[i + 1].empty()
+                                                      : equals + 1 == words[i].size();
+    if (!is_empty) continue;
+    return fmt::format(
+        "{} has an empty value; give one, or leave out the option (see flce {} --help)", name,
+        words.front());
+  }
+  return "";
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Cross-entropy of hidden @ weight^T without ever holding the tokens x vocab logits.",
                "flce"};
@@ -92,6 +115,8 @@ int run(int argc, char** argv) {
   app.footer(kFooter);
   const std::array commands{add_plan(app),  add_run(app),  add_verify(app), add_bench(app),
                             add_train(app), add_tune(app), add_info(app)};
+  const std::string fault = without_value(app, {argv + std::min(argc, 1), argv + argc});
+  if (!fault.empty()) return report(fault);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& answer) {  // --help, --version
