@@ -106,7 +106,7 @@ class Folder : public testing::Test {
   std::map<std::string, std::uintmax_t> listing() const {
     std::map<std::string, std::uintmax_t> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(work())) {
-      files[entry.path().string()] = entry.is_directory() ? 0 : entry.file_size();
+      files[entry.path().string()] = entry.is_regular_file() ? entry.file_size() : 0;
     }
     return files;
   }

@@ -75,5 +75,26 @@ TEST_F(CliUsage, AnEmptyValueIsRefused) {
   EXPECT_TRUE(contains(fine("plan --tokens=4 --preset=gpt2"), "4 tokens"));
 }
 
+TEST_F(CliUsage, OutputsOfACommandAreApart) {
+  std::filesystem::create_symlink("real.csv", path("link.csv"));
+  const std::string bench = "bench n4_h8_v9 ";
+  expect_refused(bench + "--csv x --svg x", {"--csv x and --svg x are one file"});
+  expect_refused(bench + "--csv x --svg-time ./x", {"--csv x and --svg-time ./x are one file"});
+  expect_refused(bench + "--svg x --json y.json --svg-time ../work/x",
+                 {"--svg x and --svg-time ../work/x are one file"});
+  // A link that leads nowhere cannot be written; one that leads to a file is that file.
+  expect_refused(bench + "--csv link.csv", {"--csv link.csv", "cannot be followed"});
+  write_file("real.csv", "old");
+  expect_refused(bench + "--csv link.csv --svg real.csv", {"are one file"});
+  expect_refused(bench + "--json - --svg -", {"--json and --svg", "stdout"});
+}
+
+TEST_F(CliUsage, WhatCannotBeWrittenIsFoundBeforeTheWork) {
+  for (const char* command : {"bench n4_h8_v9 --csv", "bench n4_h8_v9 --svg", "train t.txt --save",
+                              "run --input i.safetensors --output"}) {
+    expect_refused(std::string(command) + " /dev/full", {"/dev/full", "is a device", "regular"});
+  }
+}
+
 }  // namespace
 }  // namespace flce::test

@@ -123,6 +123,19 @@ TEST_F(IoWrite, FollowsALinkToAFile) {
   EXPECT_EQ(content_of(path("real.txt")), "new");
 }
 
+TEST_F(IoWrite, SaysWhichFileWouldBeReplaced) {
+  EXPECT_EQ(replaced_file(path("new.txt"), "it"), path("new.txt"));
+  std::filesystem::create_symlink("real.txt", path("link.txt"));
+  expect_contains(error_of([&] { replaced_file(path("link.txt"), "--out"); }),
+                  "--out: is a symbolic link that cannot be followed");
+  put("real.txt", "old");
+  EXPECT_EQ(replaced_file(path("link.txt"), "it"),
+            std::filesystem::canonical(path("real.txt")).string());
+  expect_contains(error_of([&] { replaced_file("/dev/null", "--out /dev/null"); }),
+                  "--out /dev/null: cannot be written: it is a device");
+  EXPECT_EQ(content_of(path("real.txt")), "old");
+}
+
 TEST_F(IoWrite, AnUncommittedFileLeavesNothing) {
   put("x.txt", "old");
   for (const bool may_be_nameless : {true, false}) {

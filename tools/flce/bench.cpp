@@ -160,6 +160,15 @@ void check_append(const BenchOptions& options, const BenchSettings& settings) {
   csv_appended(options.csv, rows_of(options, any, machine));
 }
 
+std::vector<OutputFile> outputs_of(const BenchOptions& options) {
+  return {{"--json", options.json},
+          {"--csv", options.csv},
+          {"--svg", options.svg},
+          {"--svg-time", options.svg_time}};
+}
+
+bool is_stdout(const OutputFile& output) { return output.path == kStdout; }
+
 // Before the work, not after it.
 void check_outputs(const BenchOptions& options, const BenchSettings& settings) {
   const std::string& json = options.json;
@@ -171,20 +180,23 @@ void check_outputs(const BenchOptions& options, const BenchSettings& settings) {
                     "and stands last (or is written --json -)",
                     json));
   }
-  if (json == kStdout && options.csv == kStdout) {
+  std::vector<OutputFile> files = outputs_of(options);
+  const auto printed = std::stable_partition(
+      files.begin(), files.end(), [](const OutputFile& file) { return !is_stdout(file); });
+  if (files.end() - printed > 1) {
     throw Error(ErrorCode::kInvalidArgument,
-                "--json and --csv both want stdout; give one of them a file name");
+                fmt::format("{} and {} both want stdout; give one of them a file name",
+                            printed[0].option, printed[1].option));
   }
-  if (json != kStdout) require_writable("--json", json);
-  if (options.csv != kStdout) require_writable("--csv", options.csv);
-  require_writable("--svg", options.svg);
-  require_writable("--svg-time", options.svg_time);
+  files.erase(printed, files.end());
+  require_outputs(files);
   check_device_options(options, settings);
   check_append(options, settings);
 }
 
 void write_results(const BenchOptions& options, const BenchResult& result, const Machine& machine) {
-  const bool is_quiet = options.json == kStdout || options.csv == kStdout;
+  const std::vector<OutputFile> outputs = outputs_of(options);
+  const bool is_quiet = std::any_of(outputs.begin(), outputs.end(), is_stdout);
   if (!is_quiet) {
     write_out(machine.card.empty() ? bench_table(result, machine) : cuda_table(result, machine));
   }

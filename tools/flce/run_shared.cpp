@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "common.hpp"
+#include "io/atomic_file.hpp"
 
 namespace flce::cli {
 
@@ -42,9 +43,21 @@ int threads_of_choice(const DeviceChoice& choice) {
   return choice.threads > 0 ? choice.threads : cpu_caps().num_threads;
 }
 
-void require_apart(const std::string& option, const std::string& path, const std::string& input) {
+namespace {
+
+// Whether two names lead to one file, which need not exist yet.
+bool is_same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (!std::filesystem::equivalent(input, path, error)) return;
+  if (fs::equivalent(a, b, error)) return true;
+  const fs::path whole = fs::weakly_canonical(fs::absolute(a, error), error);
+  return !error && whole == fs::weakly_canonical(fs::absolute(b, error), error);
+}
+
+}  // namespace
+
+void require_apart(const std::string& option, const std::string& path, const std::string& input) {
+  if (!is_same_file(path, input)) return;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} {} would replace the input; give another name", option, path));
 }
@@ -60,11 +73,26 @@ void require_writable(const std::string& option, const std::string& path, bool i
   if (is_folder && fs::exists(path, error) && !fs::is_directory(path, error)) {
     refuse("is a file; give the name of a folder");
   }
-  const fs::path whole = fs::absolute(path).lexically_normal();
+  const std::string file = is_folder ? path : io::replaced_file(path, option + ' ' + path);
+  const fs::path whole = fs::absolute(file).lexically_normal();
   const fs::path name = whole.has_filename() ? whole : whole.parent_path();
   const fs::path place = is_folder && fs::is_directory(name, error) ? name : name.parent_path();
   if (::access(place.c_str(), W_OK | X_OK) != 0) {
     refuse(fmt::format("cannot write to {}: {}", place.string(), std::strerror(errno)));
+  }
+}
+
+void require_outputs(const std::vector<OutputFile>& outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const OutputFile& file = outputs[i];
+    require_writable(file.option, file.path);
+    for (std::size_t j = 0; j < i && !file.path.empty(); ++j) {
+      const OutputFile& other = outputs[j];
+      if (other.path.empty() || !is_same_file(file.path, other.path)) continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} {} and {} {} are one file; give each its own name", other.option,
+                              other.path, file.option, file.path));
+    }
   }
 }
 

@@ -32,6 +32,14 @@ void require_writable(const std::string& option, const std::string& path, bool i
 // That writing `path` would not replace the file `input`, by whatever name. Throws likewise.
 void require_apart(const std::string& option, const std::string& path, const std::string& input);
 
+// An option that names a file to write, and the name; empty where it was not given.
+struct OutputFile {
+  std::string option;
+  std::string path;
+};
+// That each can be written, and that no two are one file. Throws likewise.
+void require_outputs(const std::vector<OutputFile>& outputs);
+
 std::string joined(const std::vector<std::string>& words, std::string_view between);
 
 }  // namespace flce::cli

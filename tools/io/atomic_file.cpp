@@ -25,29 +25,6 @@ std::string folder_of(const std::string& target) {
   return folder.empty() ? "." : folder;
 }
 
-// The name that the rename will replace. Refuses what a rename must not replace, such as a device.
-std::string resolve(const std::string& path) {
-  if (path.empty()) fail("''", "is not a file name");
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return path;
-    fail_errno(path, "cannot be written");
-  }
-  std::string target = path;
-  if (S_ISLNK(info.st_mode)) {
-    const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
-                                                           &std::free);
-    if (real == nullptr) fail_errno(path, "is a symbolic link that cannot be followed");
-    target = real.get();
-    if (::stat(target.c_str(), &info) != 0) fail_errno(path, "cannot be written");
-  }
-  if (S_ISDIR(info.st_mode)) fail(path, "cannot be written: it is a directory; name a file");
-  if (!S_ISREG(info.st_mode)) {
-    fail(path, "cannot be written: it is a device, a pipe or a socket; name a regular file");
-  }
-  return target;
-}
-
 std::string temporary_name(const std::string& folder) {
   std::random_device random;
   return fmt::format("{}/.flce-{:08x}{:08x}.tmp", folder, random(), random());
@@ -100,9 +77,32 @@ void sync_folder(const std::string& folder) {
 
 }  // namespace
 
+// A rename must not replace a device and the like.
+std::string replaced_file(const std::string& path, const std::string& source) {
+  if (path.empty()) fail("''", "is not a file name");
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return path;
+    fail_errno(source, "cannot be written");
+  }
+  std::string target = path;
+  if (S_ISLNK(info.st_mode)) {
+    const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
+                                                           &std::free);
+    if (real == nullptr) fail_errno(source, "is a symbolic link that cannot be followed");
+    target = real.get();
+    if (::stat(target.c_str(), &info) != 0) fail_errno(source, "cannot be written");
+  }
+  if (S_ISDIR(info.st_mode)) fail(source, "cannot be written: it is a directory; name a file");
+  if (!S_ISREG(info.st_mode)) {
+    fail(source, "cannot be written: it is a device, a pipe or a socket; name a regular file");
+  }
+  return target;
+}
+
 AtomicFile::AtomicFile(const std::string& path, bool may_be_nameless)
     : path_(path),
-      target_(resolve(path)),
+      target_(replaced_file(path, path)),
       folder_(folder_of(target_)),
       temporary_(temporary_name(folder_)),
       file_(create(folder_, temporary_, target_, path, may_be_nameless, has_name_)) {}

@@ -39,6 +39,10 @@ class AtomicFile {
   FileDescriptor file_;
 };
 
+// The file that AtomicFile(path) would replace or make: `path`, or what is behind the link. Throws
+// what AtomicFile would, with `source` in front.
+std::string replaced_file(const std::string& path, const std::string& source);
+
 // For JSON, CSV, SVG and other small outputs.
 void write_text_atomic(const std::string& path, std::string_view text);
 
