@@ -206,10 +206,10 @@ TEST_F(CliBench, AppendsRowsToAFile) {
 }
 
 TEST_F(CliBench, ForwardIsTheLossAloneAndLigerAChunk) {
-  const Json rows = Json::parse(
-      fine("bench --device cpu n64_h8_v300 --methods naive,forward,fused-liger --chunk-sizes 32 "
-           "--rounds 1 --no-rss --json"));
-  ASSERT_EQ(rows.size(), 3U);
+  const Json rows =
+      Json::parse(fine("bench --device cpu n64_h8_v300 --methods naive,forward,fused-liger,chunked "
+                       "--chunk-sizes 32 --rounds 1 --no-rss --json"));
+  ASSERT_EQ(rows.size(), 4U);
   EXPECT_EQ(rows[1]["method"], "forward");
   EXPECT_EQ(rows[1]["gemms"], 1);
   EXPECT_EQ(rows[1]["extra_bytes"], rows[1]["predicted_bytes"]);

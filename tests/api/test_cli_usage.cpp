@@ -96,5 +96,26 @@ TEST_F(CliUsage, WhatCannotBeWrittenIsFoundBeforeTheWork) {
   }
 }
 
+TEST_F(CliUsage, NoOptionIsAcceptedAndIgnored) {
+  const std::string run = "run --input i.safetensors --output o.safetensors ";
+  expect_refused(run + "--chunk 2 --policy liger", {"--chunk 2", "--policy liger", "leave out"});
+  expect_refused(run + "--chunk 2 --method naive", {"--chunk 2", "naive", "fused"});
+  expect_refused(run + "--policy liger --method naive-eager", {"--policy liger", "naive-eager"});
+  expect_refused(run + "--sequence-length 4", {"--sequence-length 4", "--shift"});
+  expect_refused(run + "--sequence-length 4 --shift 0", {"--sequence-length 4", "--shift"});
+  expect_refused(run + "--quiet --json", {"--quiet", "--json"});
+  expect_refused(run + "--grad-weight-f32 --no-grad-weight", {"--no-grad-weight", "leave out"});
+  expect_refused("train t.txt --chunk 2 --method naive", {"--chunk 2", "naive"});
+  expect_refused("train t.txt --chunk 0", {"--chunk 0", "at least 1"});
+  expect_refused("plan --preset gpt2 --tokens 4 --policy liger --method naive", {"naive"});
+  expect_refused("plan --preset gpt2 --tokens 4 --device cuda:1 --device-caps h200",
+                 {"--device cuda:1", "--device-caps h200", "leave out one"});
+  const std::string bench = "bench n4_h8_v9 ";
+  expect_refused(bench + "method=fused --methods naive", {"--methods", "method=fused"});
+  expect_refused(bench + "chunk=2 --chunks 2", {"--chunks", "chunk="});
+  expect_refused(bench + "policy=liger --chunk-sizes 2", {"--chunk-sizes", "policy="});
+  expect_refused(bench + "--methods naive,forward --chunks 2", {"--chunks", "takes a chunk"});
+}
+
 }  // namespace
 }  // namespace flce::test

@@ -21,6 +21,7 @@
 #include "bench_measure.hpp"
 #include "bench_report.hpp"
 #include "bench_svg.hpp"
+#include "bench_variants.hpp"
 #include "commands.hpp"
 #include "common.hpp"
 #include "io/atomic_file.hpp"
@@ -134,6 +135,28 @@ std::vector<Json> rows_of(const BenchOptions& options, const BenchResult& result
   return cuda_rows(result, machine, set_of(options));
 }
 
+// That nothing says twice which lines the table has, and nothing says it in vain.
+void check_variants(const BenchOptions& options, const BenchSettings& settings) {
+  const auto refuse = [](const std::string& text) {
+    throw Error(ErrorCode::kInvalidArgument, text);
+  };
+  const PlanRequest& request = settings.text.request;
+  if (!options.methods.empty() && request.method != Method::kAuto) {
+    refuse(
+        fmt::format("--methods and method={} of the problem text both name methods; leave out "
+                    "one",
+                    name_of(request.method)));
+  }
+  if (options.chunks.empty() && options.chunk_sizes.empty()) return;
+  const std::string option = options.chunks.empty() ? "--chunk-sizes" : "--chunks";
+  if (request.chunk > 0 || request.policy != ChunkPolicy::kMeasured) {
+    refuse(option + " and chunk= or policy= of the problem text both choose chunks; leave out one");
+  }
+  if (std::none_of(settings.methods.begin(), settings.methods.end(), has_chunks)) {
+    refuse(option + ": none of the methods takes a chunk; chunked, fused and recompute do");
+  }
+}
+
 void check_device_options(const BenchOptions& options, const BenchSettings& settings) {
   if (is_cuda(settings)) return;
   const std::pair<bool, const char*> given[] = {
@@ -216,6 +239,7 @@ void write_results(const BenchOptions& options, const BenchResult& result, const
 
 int bench(const BenchOptions& options) {
   const BenchSettings settings = settings_of(options);
+  check_variants(options, settings);
   check_outputs(options, settings);
   Progress progress("bench");
   const auto run = is_cuda(settings) ? run_cuda_bench : run_bench;

@@ -67,12 +67,12 @@ void add_variant(std::vector<Variant>& variants, Variant variant) {
   variants.push_back(std::move(variant));
 }
 
+}  // namespace
+
 bool has_chunks(const BenchMethod& method) {
   return method.method != Method::kNaive && method.method != Method::kNaiveEager &&
          !method.is_forward && !method.is_liger;
 }
-
-}  // namespace
 
 std::vector<Variant> plan_variants(const BenchSettings& settings) {
   std::vector<Variant> variants;

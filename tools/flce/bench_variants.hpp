@@ -13,6 +13,9 @@ struct Variant {
   Plan plan;  // if row.runnable
 };
 
+// Whether the size of a chunk can be said of it.
+bool has_chunks(const BenchMethod& method);
+
 // One for each method and chunk of the settings, each once.
 std::vector<Variant> plan_variants(const BenchSettings& settings);
 

@@ -87,6 +87,42 @@ CLI::Option* add_count_option(CLI::App& app, const std::string& name,
   return app.add_option(name, count, help)->transform(whole_number());
 }
 
+void add_chunk_option(CLI::App& app, ChunkChoice& choice) {
+  add_count_option(app, "--chunk", choice.chunk, "token rows of a chunk (default: chosen)")
+      ->type_name("C");
+}
+
+void add_policy_option(CLI::App& app, ChunkChoice& choice) {
+  app.add_option("--policy", choice.policy,
+                 "measured (the default) or liger, the published chunk rule")
+      ->check(CLI::IsMember({"measured", "liger"}))
+      ->type_name("POLICY");
+}
+
+void set_chunk(PlanRequest& request, const ChunkChoice& choice) {
+  if (!choice.is_given()) return;
+  const std::string given =
+      choice.chunk ? fmt::format("--chunk {}", *choice.chunk) : "--policy " + *choice.policy;
+  const auto refuse = [&](const std::string& text) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", given, text));
+  };
+  if (choice.chunk && *choice.chunk < 1) {
+    refuse("a chunk has at least 1 token row; without --chunk the policy chooses");
+  }
+  if (request.method == Method::kNaive || request.method == Method::kNaiveEager) {
+    refuse(
+        fmt::format("method {} takes all tokens at once; a chunk goes with chunked, fused or "
+                    "recompute",
+                    name_of(request.method)));
+  }
+  if (choice.chunk && choice.policy) {
+    refuse(
+        fmt::format("--policy {} chooses the chunk, too; leave out one of them", *choice.policy));
+  }
+  request.chunk = choice.chunk.value_or(0);
+  if (choice.policy == "liger") request.policy = ChunkPolicy::kLiger;
+}
+
 CLI::Option* add_bytes_option(CLI::App& app, const std::string& name, std::uint64_t& bytes,
                               const std::string& help) {
   const auto take = [&bytes, name](const std::string& text) {

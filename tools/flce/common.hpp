@@ -49,6 +49,19 @@ void set_route(PlanRequest& request, const RouteChoice& choice);
 // An option that takes a whole number.
 CLI::Option* add_count_option(CLI::App& app, const std::string& name,
                               std::optional<std::int64_t>& count, const std::string& help);
+
+// --chunk and --policy: how the token rows of a chunk are chosen. As typed.
+struct ChunkChoice {
+  std::optional<std::int64_t> chunk;
+  std::optional<std::string> policy;
+
+  bool is_given() const { return chunk || policy; }
+};
+void add_chunk_option(CLI::App& app, ChunkChoice& choice);
+void add_policy_option(CLI::App& app, ChunkChoice& choice);
+// Throws Error{kInvalidArgument} where the method, which is set already, would ignore the choice.
+void set_chunk(PlanRequest& request, const ChunkChoice& choice);
+
 // An option such as --budget 2GiB. 0 given explicitly is refused: it would leave nothing.
 CLI::Option* add_bytes_option(CLI::App& app, const std::string& name, std::uint64_t& bytes,
                               const std::string& help);

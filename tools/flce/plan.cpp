@@ -79,10 +79,8 @@ void add_request_options(CLI::App& app, PlanOptions& o) {
   app.add_option("--method", o.method,
                  "auto, naive, chunked, fused, recompute, naive-eager or chunked-eager")
       ->type_name("METHOD");
-  add_count_option(app, "--chunk", o.chunk, "token rows of a chunk")->type_name("C");
-  app.add_option("--policy", o.policy, "measured (the default) or liger, the published chunk rule")
-      ->check(CLI::IsMember({"measured", "liger"}))
-      ->type_name("POLICY");
+  add_chunk_option(app, o.chunk);
+  add_policy_option(app, o.chunk);
   add_bytes_option(app, "--budget", o.budget_bytes,
                    "most extra memory, such as 2GiB, 500MB or plain bytes");
   add_bytes_option(app, "--memory", o.memory_bytes,

@@ -144,7 +144,7 @@ void read_head(const PlanOptions& o, PlanQuestion& question) {
 
 void read_text(const PlanOptions& o, PlanQuestion& question) {
   require(!(o.tokens || o.sequences || o.sequence_length || o.hidden || o.vocab || o.dtype ||
-            o.preset || o.config || o.grad_weight || o.method || o.chunk || o.policy ||
+            o.preset || o.config || o.grad_weight || o.method || o.chunk.is_given() ||
             o.budget_bytes > 0 || o.route.is_given()),
           "the problem text '{}' holds the problem and the request; leave out the options that say "
           "the same (words such as method=fused, chunk=512, budget=2GiB, tf32 go into the text)",
@@ -156,18 +156,8 @@ void read_text(const PlanOptions& o, PlanQuestion& question) {
 
 void read_request(const PlanOptions& o, PlanRequest& request) {
   request.method = o.method ? method_of(*o.method) : Method::kAuto;
-  require(!o.chunk || *o.chunk >= 1,
-          "--chunk {}: a chunk has at least 1 token row; without --chunk the policy chooses",
-          o.chunk.value_or(0));
-  const bool whole = request.method == Method::kNaive || request.method == Method::kNaiveEager;
-  require(!(o.chunk && whole),
-          "--chunk {}: method {} takes all tokens at once; a chunk goes with chunked, fused or "
-          "recompute",
-          o.chunk.value_or(0), name_of(request.method));
-  require(!(o.chunk && o.policy), "--chunk and --policy both choose the chunk; leave out one");
-  request.chunk = o.chunk.value_or(0);
+  set_chunk(request, o.chunk);
   request.budget_bytes = o.budget_bytes;
-  if (o.policy && *o.policy == "liger") request.policy = ChunkPolicy::kLiger;
   set_route(request, o.route);
 }
 
@@ -183,9 +173,10 @@ DeviceCaps described_card() {
 // A card that was named or described is planned for; otherwise what a run would take here.
 void read_device(const PlanOptions& o, PlanQuestion& question) {
   const Device device = parse_device(o.device);
-  require(!(o.device_caps && !device.automatic && device.kind == DeviceKind::kCpu),
-          "--device cpu contradicts --device-caps {}, a CUDA card; leave out one",
-          o.device_caps.value_or(""));
+  require(!(o.device_caps && !device.automatic),
+          "--device {} is a device of this machine, --device-caps {} a card that need not be here; "
+          "leave out one",
+          o.device, o.device_caps.value_or(""));
   DeviceCaps& caps = question.caps;
   const bool names_card = device.kind == DeviceKind::kCuda;
   if (o.device_caps) {

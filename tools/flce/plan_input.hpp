@@ -16,8 +16,9 @@ namespace flce::cli {
 // As typed; what was not given is empty.
 struct PlanOptions {
   std::string text;  // "n8192_h4096_v128256 bf16 mean"
-  std::optional<std::int64_t> tokens, sequences, sequence_length, hidden, vocab, chunk, shards;
-  std::optional<std::string> dtype, grad_weight, preset, config, method, policy, device_caps;
+  std::optional<std::int64_t> tokens, sequences, sequence_length, hidden, vocab, shards;
+  std::optional<std::string> dtype, grad_weight, preset, config, method, device_caps;
+  ChunkChoice chunk;
   std::uint64_t budget_bytes = 0;
   std::uint64_t memory_bytes = 0;
   std::string mode = "train";

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,7 +55,12 @@ Wants wants_of(const RunOptions& run_options, const InputFiles& files) {
                                                     {"z_loss", &wants.z_loss},
                                                     {"num_correct", &wants.num_correct},
                                                     {"num_valid", &wants.num_valid}};
+  std::set<std::string> named;
   for (const std::string& word : run_options.outputs) {
+    const std::string subject = word.substr(0, word.find('='));
+    if (!named.insert(subject).second) {
+      refuse(fmt::format("--outputs names {} twice; leave out one of them", subject));
+    }
     bool found = false;
     for (const auto& [name, field] : switches) {
       if (word != name) continue;
@@ -62,7 +68,7 @@ Wants wants_of(const RunOptions& run_options, const InputFiles& files) {
       found = true;
     }
     if (found) continue;
-    if (word.rfind("topk", 0) != 0) {
+    if (subject != "topk") {
       refuse(
           fmt::format("unknown output '{}'; known: lse, logprob, entropy, argmax, topk=K, "
                       "z_loss, num_correct, num_valid",
@@ -75,6 +81,7 @@ Wants wants_of(const RunOptions& run_options, const InputFiles& files) {
 
 Options options_of(const RunOptions& run_options, const InputFiles& files) {
   Options options = run_options.options;
+  options.sequence_length = run_options.sequence_length.value_or(0);
   const bool has_tensor = files.find("normalizer") != nullptr;
   if (has_tensor && options.has_normalizer) {
     refuse("--normalizer and a tensor 'normalizer' were both given; one of them is enough");
@@ -109,6 +116,12 @@ Problem sketch_of(const RunOptions& run_options, const InputFiles& files, const 
   problem.wants = wants_of(run_options, files);
   problem.grad_weight_dtype =
       start_dtype(files, "grad_weight", run_options.grad_weight_f32 ? Dtype::kF32 : problem.dtype);
+  if (run_options.grad_weight_f32 && problem.grad_weight_dtype != Dtype::kF32) {
+    refuse(
+        fmt::format("--grad-weight-f32 contradicts tensor 'grad_weight', whose starting values are "
+                    "{}; leave out one, or give them in f32",
+                    name_of(problem.grad_weight_dtype)));
+  }
   problem.grad_bias_dtype = start_dtype(files, "grad_bias", problem.bias_dtype);
   return problem;
 }
@@ -207,14 +220,14 @@ void print_summary(const RunOptions& run_options, const Step& step, const Output
 PlanRequest request_of(const RunOptions& run_options) {
   PlanRequest request;
   request.method = method_of(run_options.method);
-  request.chunk = run_options.chunk;
+  set_chunk(request, run_options.chunk);
   request.budget_bytes = run_options.budget_bytes;
-  request.policy = run_options.policy == "liger" ? ChunkPolicy::kLiger : ChunkPolicy::kMeasured;
   set_route(request, run_options.route);
   return request;
 }
 
 int run_files(const RunOptions& run_options) {
+  check_run_options(run_options);
   const PlanRequest request = request_of(run_options);
   const DeviceCaps caps = caps_of_choice(run_options.device);
   require_writable("--output", run_options.output, run_options.input.empty());

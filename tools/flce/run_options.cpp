@@ -82,10 +82,8 @@ void add_formula(CLI::App& command, RunOptions& o) {
   command.add_option("--temperature", options.temperature, "Divides the logits at the end");
   command.add_option("--shift", options.shift, "Token i is trained to predict target[i + shift]")
       ->transform(whole_number());
-  command
-      .add_option("--sequence-length", options.sequence_length,
-                  "Tokens of one sequence, for --shift (default: all are one)")
-      ->transform(whole_number());
+  add_count_option(command, "--sequence-length", o.sequence_length,
+                   "Tokens of one sequence, for --shift (default: all are one)");
 }
 
 void add_results(CLI::App& command, RunOptions& o) {
@@ -110,17 +108,32 @@ CLI::App* add_run_options(CLI::App& app, RunOptions& options) {
   add_results(*command, options);
   command->add_option("--method", options.method, "auto, naive, chunked, fused or recompute")
       ->capture_default_str();
-  command->add_option("--chunk", options.chunk, "Token rows of a chunk (default: by the policy)")
-      ->transform(whole_number(1));
+  add_chunk_option(*command, options.chunk);
+  add_policy_option(*command, options.chunk);
   add_bytes_option(*command, "--budget", options.budget_bytes,
                    "Hard limit of the extra memory, such as 2GiB or 500MB");
-  command->add_option("--policy", options.policy, "How the chunk is chosen: measured or liger")
-      ->check(CLI::IsMember({"measured", "liger"}))
-      ->capture_default_str();
   add_route_options(*command, options.route);
   add_device_options(*command, options.device);
   command->footer(kFooter);
   return command;
+}
+
+void check_run_options(const RunOptions& options) {
+  const auto refuse = [](const std::string& text) {
+    throw Error(ErrorCode::kInvalidArgument, text);
+  };
+  if (options.sequence_length && options.options.shift == 0) {
+    refuse(
+        fmt::format("--sequence-length {} is for --shift K with a K of at least 1; give both "
+                    "or neither",
+                    *options.sequence_length));
+  }
+  if (options.quiet && options.json) {
+    refuse("--quiet prints nothing and --json a summary; leave out one of them");
+  }
+  if (options.grad_weight_f32 && options.no_grad_weight) {
+    refuse("--grad-weight-f32 is about what --no-grad-weight leaves out; leave out one of them");
+  }
 }
 
 }  // namespace flce::cli

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,11 @@ struct RunOptions {
   std::map<std::string, std::string> npy;  // tensor name -> path
   std::string output;
   std::string method = "auto";
-  std::int64_t chunk = 0;
+  ChunkChoice chunk;
   std::uint64_t budget_bytes = 0;
-  std::string policy = "measured";
   std::string reduction;  // empty: mean, or sum with a normalizer
   Options options;
+  std::optional<std::int64_t> sequence_length;
   std::vector<std::string> outputs;
   bool no_grad_hidden = false;
   bool no_grad_weight = false;
@@ -37,5 +38,7 @@ struct RunOptions {
 
 // Adds the command; `options` must outlive the parse.
 CLI::App* add_run_options(CLI::App& app, RunOptions& options);
+// Refuses options of which one would be ignored. Throws Error{kInvalidArgument}.
+void check_run_options(const RunOptions& options);
 
 }  // namespace flce::cli

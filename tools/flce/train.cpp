@@ -45,6 +45,7 @@ struct TrainOptions {
   std::int64_t max_vocab = 0;
   std::string method = "auto";
   std::string dtype = "f32";
+  ChunkChoice chunk;
   RouteChoice route;
   TrainSettings settings;
   DeviceChoice device;
@@ -159,6 +160,7 @@ void finish_settings(TrainOptions& options) {
   loss.caps = calibrated(caps_of_choice(device), loss.dtype);
   options.settings.num_threads = threads_of_choice(options.device);
   loss.request.method = method_of(options.method);
+  set_chunk(loss.request, options.chunk);
   set_route(loss.request, options.route);
   if (loss.dtype != Dtype::kF32 && loss.dtype != Dtype::kBF16 && loss.dtype != Dtype::kF16) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -172,7 +174,7 @@ void finish_demo(const CLI::App& command, TrainOptions& options) {
   TrainSettings& settings = options.settings;
   if (command.count("--steps") == 0) settings.steps = 60;
   if (command.count("--eval-every") == 0) settings.eval_every = 15;
-  if (command.count("--chunk") == 0) {
+  if (!options.chunk.is_given()) {
     settings.loss.request.chunk = std::max<std::int64_t>(1, settings.batch / 8);
   }
   if (options.method != "auto" || !options.save.empty() || options.json) {
@@ -243,8 +245,7 @@ Command add_train(CLI::App& app) {
   PlanRequest& request = options->settings.loss.request;
   command->add_option("--method", options->method, "auto, naive, chunked, fused or recompute")
       ->capture_default_str();
-  command->add_option("--chunk", request.chunk, "Token rows of a chunk (default: by the planner)")
-      ->transform(whole_number(1));
+  add_chunk_option(*command, options->chunk);
   add_bytes_option(*command, "--budget", request.budget_bytes,
                    "Hard limit of the loss step's extra memory, such as 20MiB");
   command->add_option("--dtype", options->dtype, "Of the loss step: f32, bf16 or f16")
