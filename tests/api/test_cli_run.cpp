@@ -189,9 +189,32 @@ TEST_F(CliRun, NpyFilesGoToAFolder) {
               {2 * 0.6307971, -2 * 0.6307971}, 1e-6, "grad_weight");
   EXPECT_EQ(io::read_npy(path("results/grad_hidden.npy")).view.shape, (io::Shape{4, 1}));
   expect_refused("run --hidden x.npy --weight w.npy --output other", {"--target", "missing"});
-  expect_refused(files + "--output x.npy", {"x.npy", "is a file"});
+  expect_refused(files + "--output x.npy", {"x.npy", "folder"});
+  expect_refused(files + "--output new.npy", {"new.npy", ".safetensors", "folder"});
+  write_file("plain", "");
+  expect_refused(files + "--output plain", {"plain", "is a file"});
   expect_refused(files + "--output no/such/folder", {"no/such"});
   expect_refused("run --hidden y.npy --weight w.npy --target y.npy --output other", {"hidden"});
+}
+
+TEST_F(CliRun, TheOutputsNameSaysWhatIsWritten) {
+  write_case14();
+  const std::string run = "run --input in.safetensors --output ";
+  expect_refused(run + "out.npy", {"--output out.npy", "name a .safetensors file"});
+  expect_refused(run + "out.npz", {"--output out.npz", "name a .safetensors file"});
+  const io::Safetensors in = io::read_safetensors(path("in.safetensors"));
+  for (const char* name : {"hidden", "weight", "target"}) {
+    io::write_npy(path(name + std::string(".npy")), in.tensor(name).view);
+  }
+  const std::string files = "run --hidden hidden.npy --weight weight.npy --target target.npy ";
+  fine(files + "--output out.safetensors");
+  EXPECT_NEAR(result("loss")[0], 1.6269280, 1e-7);
+  // The folder's files are outputs as well.
+  fine(files + "--output results");
+  expect_refused(files + "--grad-weight results/grad_weight.npy --output ./results",
+                 {"./results/grad_weight.npy", "replace the input"});
+  std::filesystem::create_directories(path("odd/loss.npy"));
+  expect_refused(files + "--output odd", {"odd/loss.npy", "is a folder"});
 }
 
 TEST_F(CliRun, SummaryAndJson) {

@@ -5,10 +5,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -168,9 +170,37 @@ InputFiles load(const RunOptions& run_options) {
   return InputFiles::from_npy(run_options.npy);
 }
 
+// With .npy inputs a name that ends in .safetensors is a file, any other a folder.
+bool writes_folder(const RunOptions& run_options) {
+  return run_options.input.empty() && !run_options.output.ends_with(".safetensors");
+}
+
+void check_output_name(const RunOptions& run_options) {
+  if (run_options.output.ends_with(".npy") || run_options.output.ends_with(".npz")) {
+    refuse(fmt::format("--output {}: the results are several tensors; name a .safetensors file{}",
+                       run_options.output,
+                       run_options.input.empty() ? ", or a folder for one .npy file each" : ""));
+  }
+  require_writable("--output", run_options.output, writes_folder(run_options));
+}
+
+// That no file that will be written stands in for one that was read, or cannot be written.
+void check_output_files(const RunOptions& run_options, const Problem& sketch) {
+  std::vector<std::string> paths;
+  for (const OutputShape& shape : output_shapes(sketch)) {
+    paths.push_back(run_options.output + "/" + std::string(shape.name) + ".npy");
+  }
+  if (!writes_folder(run_options)) paths = {run_options.output};
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (std::filesystem::exists(path, error)) require_writable("--output", path);
+    for (const auto& [name, input] : run_options.npy) require_apart("--output", path, input);
+  }
+}
+
 void save(const RunOptions& run_options, const OutputTensors& outputs, const Plan& plan) {
   const std::vector<io::TensorView> tensors = outputs.tensors();
-  if (run_options.input.empty()) {
+  if (writes_folder(run_options)) {
     io::write_npy_folder(run_options.output, tensors);
     return;
   }
@@ -230,11 +260,12 @@ int run_files(const RunOptions& run_options) {
   check_run_options(run_options);
   const PlanRequest request = request_of(run_options);
   const DeviceCaps caps = caps_of_choice(run_options.device);
-  require_writable("--output", run_options.output, run_options.input.empty());
+  check_output_name(run_options);
   const InputFiles files = load(run_options);
   const Inputs inputs = files.inputs();
   const Options options = options_of(run_options, files);
   const Problem sketch = sketch_of(run_options, files, inputs, options);
+  check_output_files(run_options, sketch);
   const bool accumulate = has_start(files, "grad_weight", sketch);
   const bool accumulate_bias = has_start(files, "grad_bias", sketch);
   const Problem problem =
