@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/check.hpp"
 #include "flce/flce.hpp"
@@ -50,15 +52,17 @@ bool parse_sizes(std::string_view word, Problem& problem) {
 }
 
 // Words that stand alone and switch one thing on.
-bool parse_switch(std::string_view word, Problem& p) {
+bool parse_switch(std::string_view word, ProblemText& text) {
+  Problem& p = text.problem;
   const auto set = [&](std::string_view name, bool& field, bool value = true) {
     if (word != name) return false;
     field = value;
     return true;
   };
   Wants& w = p.wants;
-  return set("accumulate", p.accumulate_grad_weight) || set("grad_bias", w.grad_bias) ||
-         set("accumulate_bias", p.accumulate_grad_bias) ||
+  if (word == "split") return p.pass = Pass::kForwardBackward, true;
+  return set("tf32", text.request.allow_tf32) || set("accumulate", p.accumulate_grad_weight) ||
+         set("grad_bias", w.grad_bias) || set("accumulate_bias", p.accumulate_grad_bias) ||
          set("no_grad_hidden", w.grad_hidden, false) ||
          set("no_grad_weight", w.grad_weight, false) || set("lse", w.lse) ||
          set("logprob", w.logprob) || set("entropy", w.entropy) || set("z_loss_part", w.z_loss) ||
@@ -66,15 +70,25 @@ bool parse_switch(std::string_view word, Problem& p) {
          set("num_valid", w.num_valid);
 }
 
-bool parse_name(std::string_view word, Problem& p) {
+bool parse_dtype(std::string_view word, Problem& p) {
   for (const Dtype dtype : {Dtype::kF64, Dtype::kF32, Dtype::kBF16, Dtype::kF16}) {
     if (word == name_of(dtype)) return p.dtype = dtype, true;
   }
+  return false;
+}
+
+bool parse_reduction(std::string_view word, Problem& p) {
   for (const Reduction r : {Reduction::kNone, Reduction::kSum, Reduction::kMean}) {
     if (word == name_of(r)) return p.options.reduction = r, true;
   }
-  if (word == "split") return p.pass = Pass::kForwardBackward, true;
   return false;
+}
+
+// What a word is about; empty for one that parse_head takes no part in.
+std::string_view parse_head(std::string_view word, Problem& p) {
+  if (parse_sizes(word, p)) return "sizes";
+  if (parse_dtype(word, p)) return "dtype";
+  return parse_reduction(word, p) ? "reduction" : "";
 }
 
 // `key` or `key=f32`: an optional tensor in hidden's dtype (kNone marks that until the end) or f32.
@@ -150,6 +164,50 @@ bool parse_request(std::string_view key, std::string_view value, PlanRequest& re
   return false;
 }
 
+// Which word said what: of two words about the same thing the last one would silently win.
+class Said {
+ public:
+  void once(std::string_view subject, std::string_view word) {
+    const std::string_view before = of(subject);
+    require(before.empty(),
+            "'{}' and '{}' in the problem text are both about {}; leave out one of them", before,
+            word, subject);
+    said_.emplace_back(subject, word);
+  }
+  // Two words of which one makes the other one idle.
+  void not_both(std::string_view a, std::string_view b, std::string_view why) const {
+    require(of(a).empty() || of(b).empty(),
+            "'{}' and '{}' in the problem text: {}; leave out one of them", of(a), of(b), why);
+  }
+
+ private:
+  // The word, empty if there was none.
+  std::string_view of(std::string_view subject) const {
+    for (const auto& [other, word] : said_) {
+      if (other == subject) return word;
+    }
+    return {};
+  }
+
+  std::vector<std::pair<std::string_view, std::string_view>> said_;
+};
+
+// Words that a head does not have.
+void parse_rest(std::string_view word, ProblemText& result, Said& said) {
+  const std::size_t equals = word.find('=');
+  const bool has_value = equals != std::string_view::npos;
+  const std::string_view key = word.substr(0, equals);
+  const std::string_view value = has_value ? word.substr(equals + 1) : std::string_view{};
+  require(!has_value || !value.empty(), "'{}' in the problem text has no value after '='", word);
+  const bool known = has_value
+                         ? parse_option(key, value, result.problem) ||
+                               parse_request(key, value, result.request) ||
+                               parse_tensor(key, value, result.problem)
+                         : parse_switch(word, result) || parse_tensor(key, value, result.problem);
+  require(known, "unknown word '{}' in the problem text; known: {}", word, kKnownWords);
+  said.once(key, word);
+}
+
 // Calls `visit` with each word of the text.
 template <typename Visit>
 void for_each_word(std::string_view text, Visit visit) {
@@ -166,31 +224,22 @@ void for_each_word(std::string_view text, Visit visit) {
 
 ProblemText parse_problem(std::string_view text) {
   ProblemText result;
+  Said said;
   bool has_sizes = false;
-  // Names first: an optional tensor's dtype is hidden's, wherever that word stands.
+  // The head first: an optional tensor's dtype is hidden's, wherever that word stands.
   for_each_word(text, [&](std::string_view word) {
-    if (!parse_name(word, result.problem)) has_sizes |= parse_sizes(word, result.problem);
+    const std::string_view subject = parse_head(word, result.problem);
+    if (subject.empty()) return;
+    said.once(subject, word);
+    has_sizes |= subject == "sizes";
   });
   require(has_sizes, "the problem text '{}' lacks sizes such as n1024_h512_v32000", text);
   for_each_word(text, [&](std::string_view word) {
     Problem scratch;
-    if (parse_name(word, scratch) || parse_sizes(word, scratch)) return;
-    if (word == "tf32") {
-      result.request.allow_tf32 = true;
-      return;
-    }
-    const std::size_t equals = word.find('=');
-    const std::string_view key = word.substr(0, equals);
-    const std::string_view value =
-        equals == std::string_view::npos ? std::string_view{} : word.substr(equals + 1);
-    const bool known =
-        equals == std::string_view::npos
-            ? parse_switch(word, result.problem) || parse_tensor(key, value, result.problem)
-            : parse_option(key, value, result.problem) ||
-                  parse_request(key, value, result.request) ||
-                  parse_tensor(key, value, result.problem);
-    require(known, "unknown word '{}' in the problem text; known: {}", word, kKnownWords);
+    if (parse_head(word, scratch).empty()) parse_rest(word, result, said);
   });
+  said.not_both("chunk", "policy", "both choose the chunk");
+  said.not_both("no_grad_weight", "grad_weight", "there is no grad_weight to have a dtype");
   return result;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tests of the planner: bytes, chunk rules, budgets, cards, verdicts.
+# Tests of the planner: bytes, chunk rules, budgets, cards, verdicts; and of its problem texts.
 flce_add_test(test_plan SANITIZERS
   SOURCES
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_advice.cpp
@@ -12,4 +12,5 @@ flce_add_test(test_plan SANITIZERS
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_planner.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_published.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_plan_route.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_problem_text.cpp
   LIBRARIES flce_internal)
