@@ -55,6 +55,8 @@ FLCE_API const char* name_of(Reduction reduction) noexcept;
 FLCE_API const char* name_of(DeviceKind kind) noexcept;
 // The inverse of name_of. Throws Error{kInvalidArgument} that lists the known names.
 FLCE_API Dtype dtype_of(std::string_view name);
+FLCE_API Dtype real_dtype_of(std::string_view name);   // of hidden, weight and gradients only
+FLCE_API Dtype index_dtype_of(std::string_view name);  // of targets only
 FLCE_API Method method_of(std::string_view name);
 FLCE_API Reduction reduction_of(std::string_view name);
 

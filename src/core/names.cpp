@@ -11,6 +11,7 @@ namespace flce {
 namespace {
 
 constexpr std::array kDtypeNames{"none", "f64", "f32", "bf16", "f16", "i64", "i32"};
+constexpr auto kFirstIndexDtype = static_cast<std::size_t>(Dtype::kI64);
 constexpr std::array<std::int64_t, 7> kDtypeSizes{0, 8, 4, 2, 2, 8, 4};
 constexpr std::array kMethodNames{"auto",      "naive",       "chunked",      "fused",
                                   "recompute", "naive-eager", "chunked-eager"};
@@ -33,13 +34,14 @@ const char* name_in(const std::array<const char*, Size>& names, Enum value) noex
   return i < Size ? names[i] : "unknown";
 }
 
+// Looks at names[first] and the ones behind it, before names[end].
 template <typename Enum, std::size_t Size>
 Enum find_in(const std::array<const char*, Size>& names, std::string_view name,
-             std::string_view what) {
+             std::string_view what, std::size_t first = 0, std::size_t end = Size) {
   std::string known;
-  for (std::size_t i = 0; i < Size; ++i) {
+  for (std::size_t i = first; i < end; ++i) {
     if (name == names[i]) return static_cast<Enum>(i);
-    known += (i > 0 ? ", " : "") + std::string(names[i]);
+    known += (known.empty() ? "" : ", ") + std::string(names[i]);
   }
   fail(ErrorCode::kInvalidArgument, "unknown {} '{}'; known: {}", what, name, known);
 }
@@ -58,7 +60,14 @@ const char* name_of(DeviceKind kind) noexcept { return name_in(kDeviceNames, kin
 const char* name_of(Route route) noexcept { return name_in(kRouteNames, route); }
 const char* name_of(Slot slot) noexcept { return name_in(kSlotNames, slot); }
 
-Dtype dtype_of(std::string_view name) { return find_in<Dtype>(kDtypeNames, name, "dtype"); }
+// "none" is the absence of one, which nobody asks for by name.
+Dtype dtype_of(std::string_view name) { return find_in<Dtype>(kDtypeNames, name, "dtype", 1); }
+Dtype real_dtype_of(std::string_view name) {
+  return find_in<Dtype>(kDtypeNames, name, "dtype", 1, kFirstIndexDtype);
+}
+Dtype index_dtype_of(std::string_view name) {
+  return find_in<Dtype>(kDtypeNames, name, "dtype of class indices", kFirstIndexDtype);
+}
 Method method_of(std::string_view name) { return find_in<Method>(kMethodNames, name, "method"); }
 Route route_of(std::string_view name) { return find_in<Route>(kRouteNames, name, "route"); }
 Reduction reduction_of(std::string_view name) {

@@ -134,9 +134,9 @@ bool parse_option(std::string_view key, std::string_view value, Problem& p) {
   if (key == "normalizer") return o.normalizer = real(), o.has_normalizer = true, true;
   if (key == "temperature" && value == "per_token") return p.temperature_dtype = Dtype::kF32, true;
   if (key == "temperature") return o.temperature = real(), true;
-  if (key == "target") return p.target_dtype = dtype_of(value), true;
+  if (key == "target") return p.target_dtype = index_dtype_of(value), true;
   if (key == "grad_weight") {
-    const Dtype dtype = dtype_of(value);
+    const Dtype dtype = real_dtype_of(value);
     p.grad_weight_dtype = dtype == p.dtype ? Dtype::kNone : dtype;
     return true;
   }

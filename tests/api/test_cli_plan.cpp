@@ -255,7 +255,9 @@ TEST(CliPlan, WrongCombinationsAreRefusedWithASentence) {
   expect_refused("plan --tokens 4 --preset gpt2 --budget 2potatoes", {"potatoes", "2GiB"});
   expect_refused("plan --tokens 4 --preset gpt2 --budget 0", {"0 bytes"});
   expect_refused("plan --tokens 4 --preset gpt2 --method magic", {"magic", "fused"});
-  expect_refused("plan --tokens 4 --preset gpt2 --dtype f8", {"f8", "bf16"});
+  expect_refused("plan --tokens 4 --preset gpt2 --dtype f8",
+                 {"'f8'; known: f64, f32, bf16, f16\n"});
+  expect_refused("plan --tokens 4 --preset gpt2 --grad-weight i64", {"'i64'; known: f64, f32"});
   expect_refused("plan --tokens 4 --preset gpt2 --mode dream", {"dream"});
   expect_refused("plan --tokens 4 --preset gpt2 --device tpu", {"tpu", "cpu"});
   expect_refused("plan --tokens 4 --preset gpt2 --device cuda:x", {"cuda:x"});

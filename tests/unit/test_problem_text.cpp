@@ -53,6 +53,15 @@ TEST(ProblemText, AnEmptyValueIsRefused) {
   }
 }
 
+TEST(ProblemText, OnlyTypesThatWorkThereAreListed) {
+  EXPECT_TRUE(contains(refusal_of("n4_h8_v16 grad_weight=f8"), "known: f64, f32, bf16, f16"));
+  EXPECT_FALSE(contains(refusal_of("n4_h8_v16 grad_weight=f8"), "i64"));
+  EXPECT_TRUE(contains(refusal_of("n4_h8_v16 grad_weight=none"), "unknown dtype 'none'"));
+  EXPECT_TRUE(contains(refusal_of("n4_h8_v16 target=f32"), "class indices 'f32'; known: i64, i32"));
+  const std::string text = error_of(ErrorCode::kInvalidArgument, [] { return dtype_of("none"); });
+  EXPECT_TRUE(contains(text, "known: f64, f32, bf16, f16, i64, i32")) << text;
+}
+
 TEST(ProblemText, WordsThatOnlyLookAlikeGoTogether) {
   for (const char* text :
        {"n4_h8_v16 bf16 none z_loss=0.1 z_loss_part", "n4_h8_v16 f32 mean bias grad_bias",

@@ -137,7 +137,7 @@ void read_head(const PlanOptions& o, PlanQuestion& question) {
   }
   p.hidden = size_of_head("--hidden", o.hidden, p.hidden, source);
   p.vocab = size_of_head("--vocab", o.vocab, p.vocab, source);
-  p.dtype = o.dtype ? dtype_of(*o.dtype) : dtype;
+  p.dtype = o.dtype ? real_dtype_of(*o.dtype) : dtype;
 }
 
 // --- the rest ------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ PlanQuestion plan_question(const PlanOptions& o) {
   if (o.text.empty()) {
     question.problem.tokens = tokens_of(o);
     read_head(o, question);
-    if (o.grad_weight) question.problem.grad_weight_dtype = dtype_of(*o.grad_weight);
+    if (o.grad_weight) question.problem.grad_weight_dtype = real_dtype_of(*o.grad_weight);
     read_request(o, question.request);
   } else {
     read_text(o, question);

@@ -153,7 +153,7 @@ int train_once(const TrainOptions& options, const Corpus& corpus) {
 
 void finish_settings(TrainOptions& options) {
   LossSettings& loss = options.settings.loss;
-  loss.dtype = dtype_of(options.dtype);
+  loss.dtype = real_dtype_of(options.dtype);
   // Threads are the trunk's as well: with a card they say how many the CPU uses for that.
   DeviceChoice device = options.device;
   if (parse_device(device.device).kind == DeviceKind::kCuda) device.threads = 0;
@@ -162,10 +162,6 @@ void finish_settings(TrainOptions& options) {
   loss.request.method = method_of(options.method);
   set_chunk(loss.request, options.chunk);
   set_route(loss.request, options.route);
-  if (loss.dtype != Dtype::kF32 && loss.dtype != Dtype::kBF16 && loss.dtype != Dtype::kF16) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--dtype {}: the model trains in f32, bf16 or f16", options.dtype));
-  }
 }
 
 // The demo sets what the user did not: chunks of an eighth of the batch, so that each method's
@@ -248,7 +244,8 @@ Command add_train(CLI::App& app) {
   add_chunk_option(*command, options->chunk);
   add_bytes_option(*command, "--budget", request.budget_bytes,
                    "Hard limit of the loss step's extra memory, such as 20MiB");
-  command->add_option("--dtype", options->dtype, "Of the loss step: f32, bf16 or f16")
+  command->add_option("--dtype", options->dtype, "Of the loss step")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
       ->capture_default_str();
   add_route_options(*command, options->route);
   add_device_options(*command, options->device);

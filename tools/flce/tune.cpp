@@ -117,11 +117,7 @@ std::int64_t size_of_option(const char* name, const std::optional<std::int64_t>&
 }
 
 int tune(const TuneOptions& options) {
-  const Dtype dtype = dtype_of(options.dtype);
-  if (dtype != Dtype::kF32 && dtype != Dtype::kBF16 && dtype != Dtype::kF16) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--dtype {}: products on a card are f32, bf16 or f16", options.dtype));
-  }
+  const Dtype dtype = real_dtype_of(options.dtype);
   const std::int64_t tokens = size_of_option("--tokens", options.tokens);
   const std::int64_t hidden = size_of_option("--hidden", options.hidden);
   const std::int64_t vocab = size_of_option("--vocab", options.vocab);
@@ -163,7 +159,9 @@ Command add_tune(CLI::App& app) {
   add_count_option(*command, "--vocab", options->vocab, "vocabulary (V)")
       ->required()
       ->type_name("V");
-  command->add_option("--dtype", options->dtype, "f32, bf16 or f16")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "Of the products")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
   command->add_option("--rounds", options->rounds, "Timed rounds")
       ->transform(whole_number(1, 10'000))
       ->capture_default_str();
