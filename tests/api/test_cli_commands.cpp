@@ -73,7 +73,12 @@ TEST_F(CliVerify, RefusesWhatItCannotRead) {
   write_file("empty.txt", "# nothing\n");
   expect_refused("verify empty.txt", {"empty.txt", "no problem"});
   write_file("wrong.txt", "n7_h3_v5\nn7_h3_v5 surprise\n");
-  expect_refused("verify wrong.txt", {"surprise"});
+  expect_refused("verify wrong.txt", {"wrong.txt, line 2: ", "surprise"});
+  write_file("later.txt", "n7_h3_v5\n\nn7_h3_v5 shift=-1\n");
+  expect_refused("verify later.txt", {"later.txt, line 3: shift is -1"});
+  write_file("noise.txt", "\x1b[31mn7\x7f\n");
+  expect_refused("verify noise.txt", {"noise.txt, line 1: the problem text ' [31mn7 '"});
+  expect_refused("verify n7_h3_v5 sum normalizer=0", {"normalizer=0", "positive"});
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -189,6 +194,8 @@ TEST_F(CliBench, RefusesWrongOptions) {
   expect_refused("bench --preset gpt9", {"gpt9", "qwen3-8b"});
   write_file("other.csv", "a,b\n1,2\n");
   expect_refused("bench n8_h4_v9 --csv other.csv --append", {"other.csv", "'a,b'"});
+  write_file("noise.csv", "\xff\x01" + std::string(100, 'x'));
+  expect_refused("bench n8_h4_v9 --csv noise.csv --append", {"noise.csv", "'\\xff\\x01x"});
 }
 
 TEST_F(CliBench, AppendsRowsToAFile) {

@@ -8,6 +8,7 @@
 
 #include "flce/error.hpp"
 #include "io/bytes.hpp"
+#include "io/text.hpp"
 
 namespace flce::cli {
 namespace {
@@ -68,9 +69,9 @@ std::string csv_appended(const std::string& path, const std::vector<Json>& rows)
   const std::string header = text.substr(0, text.find('\n'));
   if (header != header_of(rows)) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--append: {} begins with the columns '{}', these rows have '{}'; give "
+                fmt::format("--append: {} begins with the columns {}, these rows have '{}'; give "
                             "another file",
-                            path, header, header_of(rows)));
+                            path, io::in_quotes(header), header_of(rows)));
   }
   return text + lines_of(rows);
 }

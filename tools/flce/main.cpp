@@ -33,12 +33,16 @@ constexpr const char* kFooter =
 'flce COMMAND --help' shows each command's options and examples.
 Exit codes: 0 fine, 1 the answer is no, 2 wrong usage or input.)";
 
-// One line, whatever the text holds. Allocates nothing: there may be no memory left.
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+
+// One line without control characters, whatever the text holds. Allocates nothing: there may be no
+// memory left.
 int report(std::string_view text) {
   while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
   std::fputs("flce: error: ", stderr);
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find_first_of("\n\r"), text.size());
+    const char* stop = std::find_if(text.begin(), text.end(), is_control);
+    const std::size_t end = static_cast<std::size_t>(stop - text.data());
     std::fwrite(text.data(), 1, end, stderr);
     if (end < text.size()) std::fputc(' ', stderr);
     text.remove_prefix(std::min(end + 1, text.size()));

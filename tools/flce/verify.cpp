@@ -76,11 +76,17 @@ struct ProblemResult {
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
+// A problem text, and where it stands: "problems.txt, line 3: "; empty for the command line.
+struct ProblemLine {
+  std::string place;
+  std::string text;
+};
+
 // One argument that names a file: its lines. Otherwise all arguments are the words of one problem.
-std::vector<std::string> problem_lines(const std::vector<std::string>& words) {
+std::vector<ProblemLine> problem_lines(const std::vector<std::string>& words) {
   std::error_code error;
   if (words.size() > 1 || !std::filesystem::exists(words.front(), error)) {
-    return {joined(words, " ")};
+    return {{"", joined(words, " ")}};
   }
   const std::string& path = words.front();
   if (std::filesystem::is_directory(path, error)) {
@@ -88,13 +94,16 @@ std::vector<std::string> problem_lines(const std::vector<std::string>& words) {
   }
   std::ifstream file(path);
   if (!file) refuse(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-  std::vector<std::string> lines;
+  std::vector<ProblemLine> lines;
+  std::int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
+    ++number;
     if (line.find('\0') != std::string::npos) {
       refuse(fmt::format("{}: holds binary data, not problem texts", path));
     }
     line = line.substr(0, line.find('#'));
-    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    lines.push_back({fmt::format("{}, line {}: ", path, number), line});
   }
   if (lines.empty()) refuse(fmt::format("{}: holds no problem text", path));
   return lines;
@@ -110,6 +119,23 @@ void require_affordable(const Problem& p) {
                   "most {:.0e} and {:.0e}; flce bench measures errors on sampled tokens",
                   format_problem(p), logits, triples, static_cast<double>(kMaxLogits),
                   static_cast<double>(kMaxTriples)));
+}
+
+// What is wrong with a text, before the first problem is run. Throws Error with the place in front.
+void check_line(const ProblemLine& line, const DeviceCaps& caps) {
+  try {
+    const ProblemText text = parse_problem(line.text);
+    const Options& options = text.problem.options;
+    if (options.has_normalizer && options.normalizer == 0.0) {
+      refuse(
+          "'normalizer=0' divides by zero: there is no finite result to compare; give a positive "
+          "normalizer");
+    }
+    plan_report(text.problem, caps, text.request);
+    require_affordable(text.problem);
+  } catch (const Error& error) {
+    throw Error(error.code(), line.place + error.what());
+  }
 }
 
 MethodResult verify_method(const ProblemText& text, Method method, const DeviceCaps& caps,
@@ -140,11 +166,9 @@ MethodResult verify_method(const ProblemText& text, Method method, const DeviceC
   return result;
 }
 
-ProblemResult verify_problem(const std::string& line, const VerifyOptions& options,
+ProblemResult verify_problem(const ProblemLine& line, const VerifyOptions& options,
                              const DeviceCaps& caps) {
-  const ProblemText text = parse_problem(line);
-  require_affordable(text.problem);
-  plan_report(text.problem, caps, text.request);  // a problem that makes no sense ends here
+  const ProblemText text = parse_problem(line.text);
   const ProblemData data(text.problem, options.data);
   const Truth truth(text.problem, data);
   ProblemResult result{format_problem(text.problem, text.request), {}};
@@ -216,14 +240,14 @@ struct Tally {
 int verify(VerifyOptions options) {
   options.data.kind = data_kind_of(options.data_kind);
   const DeviceCaps caps = caps_of_choice(options.device);
-  const std::vector<std::string> lines = problem_lines(options.words);
-  for (const std::string& line : lines) parse_problem(line);  // typing errors first
+  const std::vector<ProblemLine> lines = problem_lines(options.words);
+  for (const ProblemLine& line : lines) check_line(line, caps);
   const auto count = static_cast<std::int64_t>(lines.size());
   Progress progress("verify");
   Json document = Json::array();
   Tally tally;
   for (std::int64_t i = 0; i < count; ++i) {
-    progress.update(i + 1, count, lines[i]);
+    progress.update(i + 1, count, lines[i].text);
     const ProblemResult result = verify_problem(lines[i], options, caps);
     tally.count(result, options.limit_scale);
     progress.clear();
