@@ -217,6 +217,16 @@ TEST_F(CliRun, TheOutputsNameSaysWhatIsWritten) {
   expect_refused(files + "--output odd", {"odd/loss.npy", "is a folder"});
 }
 
+TEST_F(CliRun, HelpNamesEveryMethodThatRuns) {
+  write_case14();
+  const std::string help = fine("run --help");
+  for (const char* method :
+       {"naive", "chunked", "fused", "recompute", "naive-eager", "chunked-eager"}) {
+    EXPECT_TRUE(contains(help, method)) << help;
+    expect_result(std::string("--method ") + method, "loss", {1.6269280});
+  }
+}
+
 TEST_F(CliRun, SummaryAndJson) {
   write_case14();
   const std::string run = "run --input in.safetensors --output out.safetensors ";

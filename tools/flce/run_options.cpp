@@ -107,7 +107,9 @@ CLI::App* add_run_options(CLI::App& app, RunOptions& options) {
   add_files(*command, options);
   add_formula(*command, options);
   add_results(*command, options);
-  command->add_option("--method", options.method, "auto, naive, chunked, fused or recompute")
+  command
+      ->add_option("--method", options.method,
+                   "auto, naive, chunked, fused, recompute, naive-eager or chunked-eager")
       ->capture_default_str();
   add_chunk_option(*command, options.chunk);
   add_policy_option(*command, options.chunk);
