@@ -183,7 +183,10 @@ Least least_of(const Scope& scope, const Registry& registry, std::uint64_t io_by
                 least.chunk)
           : std::string();
   if (asked.peak_bytes == kSaturated) {
-    fail(ErrorCode::kOutOfBudget, "the problem needs more bytes than 64 bits can count");
+    fail(ErrorCode::kOutOfBudget,
+         "sizes n{}_h{}_v{}: the problem needs more bytes than 64 bits can count; smaller sizes "
+         "can be planned",
+         plan.problem.tokens, plan.problem.hidden, plan.problem.vocab);
   }
   if (!scope.limits.inputs_fit || asked.extra_bytes > scope.limits.memory_extra) {
     fail(

@@ -288,6 +288,13 @@ TEST(CliPlan, HugeAndEmptySizes) {
   EXPECT_EQ(huge["logits_bytes"], 20'000'000'000'000'000u);
   EXPECT_EQ(method_of(huge, "naive-eager")["extra_bytes"], 160'000'000'000'000'000u);
   EXPECT_EQ(plan_json("--tokens 0 --preset gpt2")["chosen"], "fused");
+  // Figures that nobody could read are no answer.
+  for (const char* form : {"", " --json", " --device-caps h200"}) {
+    const std::string args =
+        "plan --tokens 1000000000000 --hidden 1000000000000 --vocab 1000000000000";
+    expect_refused(args + form, {"n1000000000000_h1000000000000_v1000000000000", "64 bits"});
+    EXPECT_EQ(flce(args + form).out, "") << form;
+  }
 }
 
 TEST(CliPlan, TheTextShowsTableVerdictAndChecklist) {

@@ -3,6 +3,7 @@
 // out-of-memory error. Plans only: at most asks which cards there are, and allocates no tensor.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -92,13 +93,23 @@ void add_request_options(CLI::App& app, PlanOptions& o) {
   add_json_flag(app, o.json);
 }
 
+// Whether any figure of the report is a number of bytes and not "more than 64 bits can count".
+bool has_figures(const Plan& report) {
+  return std::any_of(report.methods.begin(), report.methods.end(), [](const MethodReport& line) {
+    return line.peak_bytes > 0 && line.peak_bytes < std::numeric_limits<std::uint64_t>::max();
+  });
+}
+
 int plan_action(const PlanOptions& options) {
   const PlanAnswer answer = answer_plan(options);
-  write_out(options.json ? plan_as_json(answer) : plan_as_text(answer));
+  const PlanQuestion& q = answer.question;
   // The report says what each method would take; why none is chosen is an error.
-  if (answer.report.method == Method::kAuto) {
-    plan(answer.question.problem, answer.question.caps, answer.question.request);
-  }
+  const auto fail_if_none = [&] {
+    if (answer.report.method == Method::kAuto) plan(q.problem, q.caps, q.request);
+  };
+  if (!has_figures(answer.report)) fail_if_none();
+  write_out(options.json ? plan_as_json(answer) : plan_as_text(answer));
+  fail_if_none();
   return 0;
 }
 
