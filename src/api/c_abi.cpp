@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include "api/last_error.hpp"
 #include "api/planning.hpp"
@@ -50,10 +51,11 @@ constexpr std::uint64_t kPlanSizeOf14 = 112;  // with slab
 constexpr std::uint64_t kLargestStruct = 1u << 16;
 
 void require_size(const char* name, std::uint64_t given, std::uint64_t smallest) {
-  require(given >= smallest && given <= kLargestStruct,
-          "{}.struct_size is {}; it is {} bytes or more (set it to sizeof, by {}_init where there "
-          "is one)",
-          name, given, smallest, name);
+  if (given >= smallest && given <= kLargestStruct) return;
+  const bool is_plan = std::string_view(name) == "flce_plan";  // which has no function that sets it
+  fail(ErrorCode::kInvalidArgument,
+       "{}.struct_size is {}; it is from {} to {} bytes: {} sizeof({})", name, given, smallest,
+       kLargestStruct, is_plan ? "set it to" : fmt::format("call {}_init with", name), name);
 }
 
 // A caller's struct as this library knows it. Fields that an older header lacks are zero; what a

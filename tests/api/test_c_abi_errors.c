@@ -27,6 +27,12 @@ static void test_struct_sizes(void) {
     t.request.struct_size = wrong[i];
     FAILS(plan_and_run(&t), FLCE_INVALID_ARGUMENT, "struct_size");
   }
+  /* The text names what exists. */
+  FAILS(flce_args_init(&args, 16), FLCE_INVALID_ARGUMENT,
+        "is 16; it is from 944 to 65536 bytes: call flce_args_init with sizeof(flce_args)");
+  tiny_init(&t);
+  t.plan.struct_size = 8;
+  FAILS(plan_and_run(&t), FLCE_INVALID_ARGUMENT, "set it to sizeof(flce_plan)");
   tiny_init(&t);
   t.args.abi_major = FLCE_ABI_MAJOR + 1;
   FAILS(plan_and_run(&t), FLCE_INVALID_ARGUMENT, "ABI");
