@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import os
 import re
 import shutil
@@ -133,16 +134,28 @@ def test_softcap_with_smoothing_keeps_logits() -> None:
         ({"device": "tpu"}, flce.InvalidArgument, "device is 'tpu'; known: 'cpu', 'cuda'"),
         ({"chunk": 0}, flce.InvalidArgument, "chunk is 0"),
         ({"chunk": 1.5}, flce.InvalidArgument, "chunk is 1.5"),
+        ({"chunk": 2**64 + 2}, flce.InvalidArgument, "chunk is 18446744073709551618"),
+        ({"chunk": math.inf}, flce.InvalidArgument, "chunk is inf; it must be a number of tokens"),
+        ({"chunk": 2, "policy": "liger"}, flce.InvalidArgument, "chunk=2 and policy='liger'"),
         ({"budget": 0}, flce.InvalidArgument, "budget is 0"),
+        ({"budget": math.nan}, flce.InvalidArgument, "budget is nan; it must be a number of bytes"),
+        ({"budget": math.inf}, flce.InvalidArgument, "budget is inf"),
+        ({"budget": 2**64}, flce.InvalidArgument, "budget is 18446744073709551616"),
         ({"budget": -1}, flce.InvalidArgument, "budget is -1"),
         ({"budget": "2XB"}, flce.InvalidArgument, "unknown unit 'XB'; write 2GiB"),
         ({"budget": "1KiB"}, flce.OutOfBudget, "budget"),
         ({"num_threads": -1}, flce.InvalidArgument, "num_threads is -1"),
+        ({"num_threads": 2**32 + 1}, flce.InvalidArgument, "num_threads is 4294967297.*32 bits"),
         ({"allow_tf32": True}, flce.Unsupported, "tf32 is for f32 problems on CUDA"),
         ({"softcap": -1.0}, flce.InvalidArgument, "softcap is -1"),
+        ({"softcap": 10**400}, flce.InvalidArgument, "softcap is an integer that no double holds"),
         ({"label_smoothing": 2.0}, flce.InvalidArgument, "label_smoothing is 2"),
-        ({"tokens": -1}, flce.InvalidArgument, "-1"),
-        ({"vocab": 0}, flce.InvalidArgument, r"\(0, 1024\)"),
+        ({"tokens": -1}, flce.InvalidArgument, "tokens is -1; it must be 0 or more"),
+        ({"tokens": 2**64 + 5}, flce.InvalidArgument, "tokens is 18446744073709551621.*64 bits"),
+        ({"hidden": 2**63}, flce.InvalidArgument, "hidden is 9223372036854775808.*64 bits"),
+        ({"hidden": 0}, flce.InvalidArgument, "hidden is 0; it must be 1 or more"),
+        ({"vocab": 0}, flce.InvalidArgument, "vocab is 0; it must be 1 or more"),
+        ({"vocab": -(2**64)}, flce.InvalidArgument, "vocab is -18446744073709551616"),
         (
             {"grad_weight": False, "grad_weight_dtype": "f32"},
             flce.InvalidArgument,
@@ -155,6 +168,11 @@ def test_what_cannot_be_is_refused(options: Any, error: type[Exception], text: s
     with pytest.raises(error, match=text) as caught:
         flce.plan(**{**SIZES, **options})
     assert isinstance(caught.value, flce.Error)
+
+
+def test_a_size_is_an_integer() -> None:
+    with pytest.raises(TypeError, match="tokens is a float; it must be an integer"):
+        flce.plan(tokens=4.0, hidden=8, vocab=9)  # type: ignore[arg-type]
 
 
 def test_cuda_is_refused_with_the_librarys_sentence() -> None:

@@ -29,6 +29,10 @@ def wanting(shape: tuple[int, ...]) -> Tensor:
         ({"method": "fused", "reduction": "none"}, flce.Unsupported, "fused .*recompute takes it"),
         ({"chunk": 0}, ValueError, "chunk is 0"),
         ({"chunk": True}, ValueError, "chunk is True"),
+        ({"chunk": 2**64 + 2}, ValueError, "chunk is 18446744073709551618"),
+        ({"budget": float("nan")}, ValueError, "budget is nan"),
+        ({"scale": 10**400}, ValueError, "scale is an integer that no double holds"),
+        ({"normalizer": 10**400}, ValueError, "normalizer is an integer that no double holds"),
         ({"budget": "lots"}, ValueError, "lots"),
         ({"budget": 16}, flce.OutOfBudget, "16"),
         (

@@ -8,6 +8,7 @@ memory comes as addresses.
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import threading
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
@@ -325,13 +326,41 @@ def parse_bytes(budget: int | str | None) -> int:
         lib.check(lib.functions.flce_parse_bytes(budget.encode(), ctypes.byref(value)))
         parsed = value.value
     else:
-        parsed = int(budget)
+        try:
+            parsed = int(budget)
+        except (ValueError, OverflowError):  # nan, inf
+            parsed = 0
     if not 0 < parsed < 1 << 64:
         raise InvalidArgument(
-            f"budget is {budget!r}; it must be a positive number of bytes, or text such as '2GiB' "
-            "(leave it out for none)"
+            f"budget is {budget!r}; it must be a number of bytes from 1 to 2**64 - 1, or text such "
+            "as '2GiB' (leave it out for none)"
         )
     return parsed
+
+
+def integer(name: str, value: Any, bits: int = 64) -> int:
+    """An int that fits: ctypes would cut a larger one without a word."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be an integer") from None
+    limit = 1 << (bits - 1)
+    if type(value) is int and not -limit <= value < limit:
+        raise InvalidArgument(f"{name} is {value}; it must fit in {bits} bits")
+    return value
+
+
+def number(name: str, value: Any) -> float:
+    """A plain number that a C double holds."""
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be a number")
+    try:
+        as_double = float(value)
+    except OverflowError:
+        raise InvalidArgument(
+            f"{name} is an integer that no double holds; it must be a number up to 1.8e308"
+        ) from None
+    return value if isinstance(value, (float, int)) else as_double
 
 
 def choice(name: str, value: str, known: dict[str, int]) -> int:

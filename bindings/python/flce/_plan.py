@@ -93,6 +93,8 @@ def plan(
     planned too. Raises InvalidArgument, Unsupported or OutOfBudget (all `flce.Error`).
     """
     lib = _abi.library()
+    tokens = _size("tokens", tokens, 0)
+    hidden, vocab = _size("hidden", hidden, 1), _size("vocab", vocab, 1)
     number = _abi.choice("dtype", dtype, _abi.DTYPES)
     args = _abi.new_args(lib)
     args.hidden = _abi.Matrix(None, tokens, hidden, hidden, 1, number, 0)
@@ -113,25 +115,42 @@ def plan(
         raise _abi.InvalidArgument("grad_weight_dtype is given, but grad_weight is False")
     if bias:
         args.bias = args.grad_bias = _vector(vocab, number)
-    args.softcap, args.label_smoothing = softcap, label_smoothing
+    args.softcap = _abi.number("softcap", softcap)
+    args.label_smoothing = _abi.number("label_smoothing", label_smoothing)
     args.device = _abi.choice("device", device, _abi.DEVICES)
     request = _abi.new_request(lib)
     request.method = _abi.choice("method", method, _abi.METHODS)
     request.budget_bytes = _abi.parse_bytes(budget)
     request.chunk = check_chunk(chunk)
     request.policy = _abi.choice("policy", policy, _abi.POLICIES)
+    if chunk is not None and policy != "measured":
+        raise _abi.InvalidArgument(
+            f"chunk={chunk} and policy={policy!r} both choose the chunk; leave out one of them"
+        )
     request.route = _abi.choice("route", route, _abi.ROUTES)
-    request.num_threads, request.allow_tf32 = num_threads, int(allow_tf32)
+    request.num_threads = _abi.integer("num_threads", num_threads, 32)
+    request.allow_tf32 = int(allow_tf32)
     return plain(_abi.make_plan(lib, args, request))
+
+
+def _size(name: str, value: int, least: int) -> int:
+    value = _abi.integer(name, value)
+    if value < least:
+        raise _abi.InvalidArgument(f"{name} is {value}; it must be {least} or more")
+    return value
 
 
 def check_chunk(chunk: int | None) -> int:
     """Token rows of a chunk; 0 for None (chosen)."""
     if chunk is None:
         return 0
-    if isinstance(chunk, bool) or int(chunk) != chunk or chunk < 1:
+    try:
+        is_count = not isinstance(chunk, bool) and int(chunk) == chunk and 1 <= chunk < 1 << 63
+    except (TypeError, ValueError, OverflowError):
+        is_count = False
+    if not is_count:
         raise _abi.InvalidArgument(
-            f"chunk is {chunk!r}; it must be a number of tokens, 1 or more (leave it out to have "
-            "it chosen)"
+            f"chunk is {chunk!r}; it must be a number of tokens from 1 to 2**63 - 1 (leave it out "
+            "to have it chosen)"
         )
     return int(chunk)

@@ -17,10 +17,11 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
 from .. import _abi
+from .._abi import integer
 from .._plan import check_chunk
 from . import _autograd, _call
 from ._call import Options
-from ._scalars import integer, number
+from ._scalars import number
 from ._torch_options import chunk_and_policy
 
 METHODS = {name: n for name, n in _abi.METHODS.items() if not name.endswith("-eager")}

@@ -36,6 +36,8 @@ def chunk_and_policy(
             f"{_call.result_dtype(dtype)}: leave it out"
         )
     size, way = options.batch_chunk_size, options.chunking_method
+    if size is not None:
+        size = _abi.integer("options.batch_chunk_size", size)
     if way == "auto":
         return size or 0, _abi.POLICIES["measured"]
     if way is None:
