@@ -215,6 +215,20 @@ def test_layouts() -> None:
         linear_cross_entropy(x.detach().to_sparse_csr(), w, y)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", (torch.strided, torch.jagged))
+def test_nested_tensors(layout: torch.layout) -> None:
+    x, w, y, _ = problem()
+    parts = [torch.ones(3, 8), torch.ones(4, 8)]
+    nested = torch.nested.nested_tensor(parts, layout=layout)
+    with pytest.raises(TypeError, match="input is a nested tensor.*unbind"):
+        linear_cross_entropy(nested, w, y)
+    with pytest.raises(TypeError, match="linear_weight is a nested tensor"):
+        linear_cross_entropy(x, nested, y)
+    with pytest.raises(TypeError, match="token_weight is a nested tensor"):
+        linear_cross_entropy(x, w, y, token_weight=nested)
+
+
 def test_a_lazy_parameter() -> None:
     x, _, y, _ = problem()
     with pytest.raises(TypeError, match="linear_weight is not initialized yet"):

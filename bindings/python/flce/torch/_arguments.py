@@ -78,6 +78,10 @@ def _invalid(text: str) -> _abi.InvalidArgument:
 def _check_kind(name: str, tensor: Any) -> None:
     """Refuses what has no memory of its own to read: sharded, quantized and other wrappers."""
     kind = type(tensor)
+    if isinstance(tensor, Tensor) and tensor.is_nested:
+        raise TypeError(
+            f"{name} is a nested tensor; pass a dense one, for example torch.cat({name}.unbind())"
+        )
     if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
         raise TypeError(f"{name} has layout {tensor.layout}; pass a dense one: {name}.to_dense()")
     if kind is Tensor or kind is torch.nn.Parameter:
