@@ -239,7 +239,6 @@ ProblemText parse_problem(std::string_view text) {
     if (parse_head(word, scratch).empty()) parse_rest(word, result, said);
   });
   said.not_both("chunk", "policy", "both choose the chunk");
-  said.not_both("no_grad_weight", "grad_weight", "there is no grad_weight to have a dtype");
   return result;
 }
 
