@@ -35,19 +35,6 @@ TEST(HopperTiles, AreTakenInSquares) {
   EXPECT_EQ(order_of(kWideTile, 4096, 4096, kSms).log_group, 3);
 }
 
-// Sums turn where the card goes on to the next columns, unless they are too long for it to matter.
-TEST(HopperTiles, TurnWithTheColumnsThatTheCardTakesAtOnce) {
-  const auto turn = [](long rows, long cols, long sums) {
-    return turn_cols(kTile, order_of(kTile, rows, cols, kSms), cols, sums, kSms);
-  };
-  EXPECT_EQ(turn(4096, 128256, 4096), kSms / 16);
-  EXPECT_EQ(turn(2304, 256000, 4096), kSms / 18);
-  EXPECT_EQ(turn(1, 1, 1), kSms / kClusterRows);
-  EXPECT_EQ(turn(1 << 20, 1, 4096), 1);
-  EXPECT_EQ(turn(4096, 128256, kLongestTurned), kSms / 16);
-  EXPECT_EQ(turn(4096, 128256, kLongestTurned + 1), 0);
-}
-
 TEST(HopperTiles, AGroupCostsFewTiles) {
   for (long rows = 1; rows <= 32768; rows += 331) {
     for (long cols = 1; cols <= 262144; cols = cols * 3 + 1) {

@@ -15,7 +15,6 @@
 
 #include "kernels/hopper/kernels.hpp"
 #include "kernels/hopper/tile_sizes.hpp"
-#include "kernels/hopper/turning_loads.cuh"
 
 namespace flce::cuda::hopper {
 
@@ -37,7 +36,6 @@ struct Shape {
       std::conditional_t<kSchedule == Schedule::kPingpong, cutlass::epilogue::TmaWarpSpecialized,
                          cutlass::epilogue::TmaWarpSpecializedCooperative>;
   static constexpr bool kHasParts = kInParts;
-  static constexpr bool kTurns = kSchedule == Schedule::kPingpong;
   using Scheduler = std::conditional_t<kInParts, cutlass::gemm::StreamKScheduler,
                                        cutlass::gemm::PersistentScheduler>;
 };
@@ -55,13 +53,12 @@ struct Product {
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, typename Shape::Tile,
       typename Shape::Cluster, cutlass::epilogue::collective::EpilogueTileAuto, float, float, In,
       LayoutD, 8, Out, LayoutD, 8, typename Shape::StoreSchedule, Visitor>::CollectiveOp;
-  using Straight = typename cutlass::gemm::collective::CollectiveBuilder<
+  using Main = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Bf16, LayoutA, 8, Bf16, LayoutB, 8,
       float, typename Shape::Tile, typename Shape::Cluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename Epilogue::SharedStorage))>,
       typename Shape::MainSchedule>::CollectiveOp;
-  using Main = std::conditional_t<Shape::kTurns, TurningLoads<Straight>, Straight>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, typename Shape::Scheduler>;
 };
@@ -175,9 +172,6 @@ cudaError_t launch_product(const ProductArgs& p, const VisitorArgs& visitor, cud
   typename Kernel::Params params = Kernel::to_underlying_arguments(args, p.parts.scratch);
   const dim3 grid = Kernel::get_grid_shape(params);
   if constexpr (!Shape::kHasParts) take_in_groups(params.scheduler, order);
-  if constexpr (Shape::kTurns) {
-    params.mainloop.turn_cols = turn_cols(Shape::kSize, order, p.n, p.k, p.num_sms);
-  }
   return start_product<Kernel>(params, grid, p.run_if, stream);
 }
 

@@ -63,20 +63,6 @@ constexpr Order order_of(const TileSize& tile, long rows, long cols, int num_sms
   return best;
 }
 
-// Longer sums leave nothing in the L2 cache for the tiles that follow.
-inline constexpr long kLongestTurned = 16384;
-
-// How many columns of tiles the card takes at one time: the sums of so many run in one direction,
-// those of as many in the other (turning_loads.cuh). 0: all in one.
-constexpr int turn_cols(const TileSize& tile, const Order& order, long cols, long sums,
-                        int num_sms) {
-  if (sums > kLongestTurned) return 0;
-  const long rows_at_once = order.is_along_cols ? long{kClusterRows} << order.log_group
-                                                : order.tiles / tiles_along(cols, tile.cols, 1);
-  const long cols_at_once = num_sms / rows_at_once;
-  return cols_at_once > 1 ? static_cast<int>(cols_at_once) : 1;
-}
-
 // Tiles that the busiest of so many multiprocessors makes.
 constexpr long waves_of(const TileSize& tile, long rows, long cols, int num_sms) {
   return (order_of(tile, rows, cols, num_sms).tiles + num_sms - 1) / num_sms;
