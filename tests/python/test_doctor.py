@@ -148,6 +148,11 @@ def test_dtype_and_budget_reach_the_plan(config: Any) -> None:
     assert chosen["extra_bytes"] <= 600_000_000
     with pytest.raises(DoctorError, match="budget"):
         diagnose(path, 16384, budget="1KiB", measure=False)
+    # What is said to help was planned with that budget.
+    whole = budget["verdict"]["eager"]["step_bytes"]
+    tight = diagnose(path, 16384, budget="600MB", memory=whole - 1, measure=False)
+    assert tight["loss_is_the_cause"] is True
+    assert tight["budget_that_fits"] == 600_000_000
 
 
 def test_folders_and_names_of_models(config: Any, tmp_path: Path) -> None:

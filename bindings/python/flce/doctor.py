@@ -149,7 +149,9 @@ def _step(plan: dict[str, Any]) -> _Step:
 
 def _budget_that_fits(plan: dict[str, Any]) -> int | None:
     memory, step = plan["device"]["memory_bytes"], _step(plan)
-    return None if memory is None or step.fused <= memory else memory - step.rest
+    if memory is None or step.fused <= memory:
+        return plan["budget_bytes"]  # that was given
+    return memory - step.rest
 
 
 def _cause_in_step(plan: dict[str, Any], terms: list[dict[str, Any]]) -> tuple[bool | None, str]:
@@ -164,7 +166,7 @@ def _cause_in_step(plan: dict[str, Any], terms: list[dict[str, Any]]) -> tuple[b
         if terms[0]["name"] == _LOGITS:
             return True, f"The {_LOGITS} are the largest part"
         return None, (
-            f"With {_size(fused)} to {_size(whole)} of memory it is; with less the rest of the "
+            f"With {_size(least)} to {_size(whole)} of memory it is; with less the rest of the "
             f"step is, above all {terms[0]['name']}, and with more nothing is (--memory)"
         )
     if whole <= memory:
@@ -186,13 +188,14 @@ def _cause_in_head(plan: dict[str, Any]) -> tuple[bool | None, str]:
     """The same where nothing is known but the head."""
     memory, verdict = plan["device"]["memory_bytes"], plan["verdict"]
     whole = _method(plan, "naive-eager")["peak_bytes"]
-    if memory is not None and whole > memory:
-        fits = verdict["method"] and _method(plan, verdict["method"])["peak_bytes"] <= memory
-        return bool(fits), (
-            f"The head with eager code takes {_size(whole)}, the device has {_size(memory)}"
-        )
+    sizes = "What a fused loss saves is a small part of the head"
+    if memory is not None:
+        sizes = f"The head with eager code takes {_size(whole)}, the device has {_size(memory)}"
+        if whole > memory:
+            fits = verdict["method"] and _method(plan, verdict["method"])["peak_bytes"] <= memory
+            return bool(fits), sizes
     if verdict["pays"] is False:
-        return False, "The logits are a small part of the head already"
+        return False, sizes
     return None, "The config does not give the whole model, and its head alone decides nothing"
 
 
@@ -267,7 +270,7 @@ def _as_text(result: dict[str, Any]) -> str:
     lines += ["", "Measured", *_measured_lines(result["measured"])]
     plan = result["plan"]
     if result["loss_is_the_cause"] is not False and plan["chosen"]:
-        budget = result["budget_that_fits"]
+        budget = result["budget_that_fits"] or plan["budget_bytes"]
         helps = (
             f"flce.torch.patch(model): {_choice(plan)}"
             if budget is None
