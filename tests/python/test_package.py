@@ -92,6 +92,7 @@ SIZES = {"tokens": 4096, "hidden": 1024, "vocab": 32000}
         ({"dtype": "f32"}, {"input_bytes": 4 * 1024 * (4096 + 32000) + 8 * 4096}),
         ({"method": "recompute"}, {"method": "recompute", "gemms": 4}),
         ({"chunk": 128}, {"chunk": 128, "num_chunks": 32}),
+        ({"chunk": 128.0}, {"chunk": 128, "num_chunks": 32}),
         ({"budget": 60_000_000}, {}),
         ({"budget": "60MB"}, {}),
         ({"policy": "liger"}, {"chunk": 128}),

@@ -281,3 +281,9 @@ def test_a_failed_call_leaves_no_trace() -> None:
     with pytest.raises(flce.TargetOutOfRange, match="1000"):
         linear_cross_entropy(x, w, wrong)
     assert torch.equal(linear_cross_entropy(x, w, y), want)
+
+
+def test_a_tensor_of_one_number_is_a_chunk() -> None:
+    assert flce.plan(tokens=64, hidden=32, vocab=128, chunk=torch.tensor(8)).chunk == 8
+    with pytest.raises(flce.InvalidArgument, match="chunk is tensor"):
+        flce.plan(tokens=64, hidden=32, vocab=128, chunk=torch.tensor([8, 8]))

@@ -121,16 +121,20 @@ def plan(
     request = _abi.new_request(lib)
     request.method = _abi.choice("method", method, _abi.METHODS)
     request.budget_bytes = _abi.parse_bytes(budget)
+    _set_chunk(request, chunk, policy)
+    request.route = _abi.choice("route", route, _abi.ROUTES)
+    request.num_threads = _abi.integer("num_threads", num_threads, 32)
+    request.allow_tf32 = int(bool(allow_tf32))
+    return plain(_abi.make_plan(lib, args, request))
+
+
+def _set_chunk(request: _abi.PlanRequest, chunk: int | None, policy: str) -> None:
     request.chunk = check_chunk(chunk)
     request.policy = _abi.choice("policy", policy, _abi.POLICIES)
     if chunk is not None and policy != "measured":
         raise _abi.InvalidArgument(
             f"chunk={chunk} and policy={policy!r} both choose the chunk; leave out one of them"
         )
-    request.route = _abi.choice("route", route, _abi.ROUTES)
-    request.num_threads = _abi.integer("num_threads", num_threads, 32)
-    request.allow_tf32 = int(allow_tf32)
-    return plain(_abi.make_plan(lib, args, request))
 
 
 def _size(name: str, value: int, least: int) -> int:
@@ -145,7 +149,8 @@ def check_chunk(chunk: int | None) -> int:
     if chunk is None:
         return 0
     try:
-        is_count = not isinstance(chunk, bool) and int(chunk) == chunk and 1 <= chunk < 1 << 63
+        count = int(chunk)  # a tensor of one number is compared as one, not as a tensor
+        is_count = not isinstance(chunk, bool) and count == chunk and 1 <= count < 1 << 63
     except (TypeError, ValueError, OverflowError):
         is_count = False
     if not is_count:
