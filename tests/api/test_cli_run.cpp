@@ -211,8 +211,12 @@ TEST_F(CliRun, TheOutputsNameSaysWhatIsWritten) {
   EXPECT_NEAR(result("loss")[0], 1.6269280, 1e-7);
   // The folder's files are outputs as well.
   fine(files + "--output results");
-  expect_refused(files + "--grad-weight results/grad_weight.npy --output ./results",
-                 {"./results/grad_weight.npy", "replace the input"});
+  expect_refused(
+      "run --hidden results/grad_hidden.npy --weight weight.npy --target target.npy "
+      "--output ./results",
+      {"./results/grad_hidden.npy", "replace the input"});
+  // A gradient that is added to may stand where its start did.
+  fine(files + "--grad-weight results/grad_weight.npy --output ./results");
   std::filesystem::create_directories(path("odd/loss.npy"));
   expect_refused(files + "--output odd", {"odd/loss.npy", "is a folder"});
 }

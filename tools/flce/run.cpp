@@ -186,15 +186,18 @@ void check_output_name(const RunOptions& run_options) {
 
 // That no file that will be written stands in for one that was read, or cannot be written.
 void check_output_files(const RunOptions& run_options, const Problem& sketch) {
-  std::vector<std::string> paths;
+  std::vector<std::pair<std::string_view, std::string>> files;
   for (const OutputShape& shape : output_shapes(sketch)) {
-    paths.push_back(run_options.output + "/" + std::string(shape.name) + ".npy");
+    files.emplace_back(shape.name, run_options.output + "/" + std::string(shape.name) + ".npy");
   }
-  if (!writes_folder(run_options)) paths = {run_options.output};
-  for (const std::string& path : paths) {
+  if (!writes_folder(run_options)) files = {{"", run_options.output}};
+  for (const auto& [tensor, path] : files) {
     std::error_code error;
     if (std::filesystem::exists(path, error)) require_writable("--output", path);
-    for (const auto& [name, input] : run_options.npy) require_apart("--output", path, input);
+    for (const auto& [name, input] : run_options.npy) {
+      // A gradient that is added to may stand where its start did.
+      if (name != tensor) require_apart("--output", path, input);
+    }
   }
 }
 

@@ -125,7 +125,7 @@ void check_run_options(const RunOptions& options) {
   const auto refuse = [](const std::string& text) {
     throw Error(ErrorCode::kInvalidArgument, text);
   };
-  if (options.sequence_length && options.options.shift == 0) {
+  if (options.sequence_length.value_or(0) != 0 && options.options.shift == 0) {
     refuse(
         fmt::format("--sequence-length {} is for --shift K with a K of at least 1; give both "
                     "or neither",
