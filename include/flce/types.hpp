@@ -53,7 +53,8 @@ FLCE_API const char* name_of(Dtype dtype) noexcept;
 FLCE_API const char* name_of(Method method) noexcept;
 FLCE_API const char* name_of(Reduction reduction) noexcept;
 FLCE_API const char* name_of(DeviceKind kind) noexcept;
-// The inverse of name_of. Throws Error{kInvalidArgument} that lists the known names.
+// The inverse of name_of, but that "none" is no dtype. Throws Error{kInvalidArgument} that lists
+// the known names.
 FLCE_API Dtype dtype_of(std::string_view name);
 FLCE_API Dtype real_dtype_of(std::string_view name);   // of hidden, weight and gradients only
 FLCE_API Dtype index_dtype_of(std::string_view name);  // of targets only

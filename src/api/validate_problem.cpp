@@ -66,7 +66,7 @@ void check_held(const Problem& p, const char* name, double value) {
   const RealRange range = accumulation_range(p.dtype);
   require(
       value == 0.0 || range.holds(value),
-      "{} is {}; logits of {} hidden states are made in {}, so it must be in that type's range, "
+      "{} is {}; the loss of {} hidden states is made in {}, so it must be in that type's range, "
       "{:.3g} to {:.3g}",
       name, value, name_of(p.dtype), name_of(accumulation_dtype(p.dtype)), range.least,
       range.largest);

@@ -103,7 +103,6 @@ void book_odds(const Problem& p, const Tiling& tiling, const Kept& kept, Ledger&
                 saturating_add(bytes_of(hopper::kSumSlices, p.hidden + 1, 8),
                                saturating_add(2 * 8, bytes_of(p.hidden + s.part_stride, 1, 4))));
   }
-  // Large ones first: what lives before the gradients finds its place in the same bytes.
   if (p.wants.any_gradient()) {
     ledger.book(Slot::kKept, bytes_of(s.chunk + s.smoothing_rows, s.e_cols, 2), exponentials);
     ledger.book(Slot::kTargetSums, bytes_of(s.sum_rows, p.hidden, 2), grad_weight);
