@@ -80,8 +80,8 @@ TEST_F(CliUsage, OutputsOfACommandAreApart) {
   const std::string bench = "bench n4_h8_v9 ";
   expect_refused(bench + "--csv x --svg x", {"--csv x and --svg x are one file"});
   expect_refused(bench + "--csv x --svg-time ./x", {"--csv x and --svg-time ./x are one file"});
-  expect_refused(bench + "--svg x --json y.json --svg-time ../work/x",
-                 {"--svg x and --svg-time ../work/x are one file"});
+  expect_refused(bench + "--svg x --json y.json --svg-time " + path("x"),
+                 {"--svg x and --svg-time " + path("x") + " are one file"});
   // A link that leads nowhere cannot be written; one that leads to a file is that file.
   expect_refused(bench + "--csv link.csv", {"--csv link.csv", "cannot be followed"});
   write_file("real.csv", "old");
