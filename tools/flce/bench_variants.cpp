@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "common.hpp"
+
 namespace flce::cli {
 namespace {
 
@@ -70,8 +72,7 @@ void add_variant(std::vector<Variant>& variants, Variant variant) {
 }  // namespace
 
 bool has_chunks(const BenchMethod& method) {
-  return method.method != Method::kNaive && method.method != Method::kNaiveEager &&
-         !method.is_forward && !method.is_liger;
+  return takes_chunk(method.method) && !method.is_forward && !method.is_liger;
 }
 
 std::vector<Variant> plan_variants(const BenchSettings& settings) {

@@ -99,6 +99,10 @@ void add_policy_option(CLI::App& app, ChunkChoice& choice) {
       ->type_name("POLICY");
 }
 
+bool takes_chunk(Method method) {
+  return method != Method::kNaive && method != Method::kNaiveEager;
+}
+
 void set_chunk(PlanRequest& request, const ChunkChoice& choice) {
   if (!choice.is_given()) return;
   const std::string given =
@@ -109,7 +113,7 @@ void set_chunk(PlanRequest& request, const ChunkChoice& choice) {
   if (choice.chunk && *choice.chunk < 1) {
     refuse("a chunk has at least 1 token row; without --chunk the policy chooses");
   }
-  if (request.method == Method::kNaive || request.method == Method::kNaiveEager) {
+  if (!takes_chunk(request.method)) {
     refuse(
         fmt::format("method {} takes all tokens at once; a chunk goes with chunked, fused or "
                     "recompute",
