@@ -173,6 +173,10 @@ TEST_F(CliBench, SamplesTokensOfLargeProblemsAndShowsRefusals) {
       "bench --device cpu n8_h4_v9 f32 none entropy grad_entropy --methods fused,recompute "
       "--rounds 1");
   EXPECT_TRUE(contains(refused, "fused refused: ")) << refused;
+  const Outcome none =
+      flce("bench --device cpu n8_h4_v9 f32 none entropy grad_entropy --methods fused --rounds 1");
+  EXPECT_EQ(none.exit_code, 1) << none.out << none.err;
+  EXPECT_TRUE(contains(none.out, "fused refused: ")) << none.out;
 }
 
 TEST_F(CliBench, RefusesWrongOptions) {

@@ -48,7 +48,7 @@ constexpr const char* kFooter =
     "measurement the card runs those products untimed (with --no-floor: the variant itself), so\n"
     "that it matters little what ran before. Memory is what was allocated there; --device auto\n"
     "takes a card where there is one.\n"
-    "Exit code: 0 fine, 2 wrong usage or input.";
+    "Exit code: 0 fine, 1 no method serves, 2 wrong usage or input.";
 
 using Json = nlohmann::ordered_json;
 
@@ -251,7 +251,9 @@ int bench(const BenchOptions& options) {
   Machine machine = machine_facts(settings.caps);
   machine.card = result.card.name;
   write_results(options, result, machine);
-  return 0;
+  const bool serves = std::any_of(result.rows.begin(), result.rows.end(),
+                                  [](const BenchRow& row) { return row.refused.empty(); });
+  return serves ? 0 : 1;
 }
 
 void add_measure_options(CLI::App& command, BenchOptions& options) {
