@@ -313,6 +313,12 @@ TEST_F(CliRun, RefusesBrokenFilesAndWrongOptions) {
   expect_refused(run + " --label-smoothing 2", {"label_smoothing", "2"});
   expect_refused(run + " --temperature 0", {"temperature", "0"});
   expect_refused(run + " --softcap nan", {"softcap", "nan"});
+  for (const char* const option :
+       {"--normalizer", "--label-smoothing", "--z-loss", "--softcap", "--scale", "--temperature"}) {
+    for (const char* const value : {"1e-400", "1e400", "0x10", "inf", "1.0f"}) {
+      expect_refused(run + " " + option + " " + value, {option, value, "number"});
+    }
+  }
   expect_refused(run + " --device cuda", {"cuda", "cpu"});
   expect_refused(run + " --device gpu", {"gpu", "cpu"});
   expect_refused(run + " --surprise", {"surprise"});

@@ -242,12 +242,13 @@ std::string make_whole(std::string& text, Int least, Int most) {
 
 CLI::Validator number_check(const std::string& rule, const std::function<bool(double)>& holds) {
   return CLI::Validator(
-      [rule, holds](std::string& text) {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        const bool is_number = end != text.c_str() && *end == '\0' && std::isfinite(value);
-        return is_number && holds(value) ? std::string()
-                                         : fmt::format("'{}' is not {}", text, rule);
+      [rule, holds](std::string& text) -> std::string {
+        double value = 0.0;
+        const char* const stop = text.data() + text.size();
+        const auto [end, error] = std::from_chars(text.data(), stop, value);
+        if (error == std::errc{} && end == stop && std::isfinite(value) && holds(value)) return {};
+        const bool is_beyond = error == std::errc::result_out_of_range;
+        return fmt::format("'{}' is not {}{}", text, rule, is_beyond ? " within f64's range" : "");
       },
       "");
 }
@@ -262,6 +263,10 @@ CLI::Validator seed_number() {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   return CLI::Validator([](std::string& text) { return make_whole<std::uint64_t>(text, 0, kMost); },
                         "");
+}
+
+CLI::Validator finite_number() {
+  return number_check("a finite decimal number", [](double) { return true; });
 }
 
 CLI::Validator more_than_zero() {

@@ -118,7 +118,9 @@ CLI::Validator whole_number(std::int64_t least = std::numeric_limits<std::int64_
                             std::int64_t most = std::numeric_limits<std::int64_t>::max());
 CLI::Validator seed_number();
 
-// For options whose value is a number, with check(). None takes nan or inf.
+// For options whose value is a decimal number, with check(). None takes nan, inf or what f64 would
+// make 0 or inf of; CLI11's own conversion does, and takes 0x10.
+CLI::Validator finite_number();
 CLI::Validator more_than_zero();
 CLI::Validator zero_or_more();
 CLI::Validator number_between(double least, double most);

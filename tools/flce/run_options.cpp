@@ -69,18 +69,23 @@ void add_formula(CLI::App& command, RunOptions& o) {
       .add_option("--ignore-index", options.ignore_index, "Targets with this value do not count")
       ->transform(whole_number())
       ->capture_default_str();
-  command.add_option_function<double>(
-      "--normalizer",
-      [&options](const double& value) {
-        options.normalizer = value;
-        options.has_normalizer = true;
-      },
-      "Divide the sum of losses by this number");
-  command.add_option("--label-smoothing", options.label_smoothing, "In [0, 1]");
-  command.add_option("--z-loss", options.z_loss, "Weight of the squared log-sum-exp");
-  command.add_option("--softcap", options.softcap, "Logits become softcap * tanh(logit / softcap)");
-  command.add_option("--scale", options.scale, "Multiplies the logits, before bias and softcap");
-  command.add_option("--temperature", options.temperature, "Divides the logits at the end");
+  command
+      .add_option_function<double>(
+          "--normalizer",
+          [&options](const double& value) {
+            options.normalizer = value;
+            options.has_normalizer = true;
+          },
+          "Divide the sum of losses by this number")
+      ->check(finite_number());
+  const auto add_number = [&command](const char* name, double& value, const char* text) {
+    command.add_option(name, value, text)->check(finite_number());
+  };
+  add_number("--label-smoothing", options.label_smoothing, "In [0, 1]");
+  add_number("--z-loss", options.z_loss, "Weight of the squared log-sum-exp");
+  add_number("--softcap", options.softcap, "Logits become softcap * tanh(logit / softcap)");
+  add_number("--scale", options.scale, "Multiplies the logits, before bias and softcap");
+  add_number("--temperature", options.temperature, "Divides the logits at the end");
   command.add_option("--shift", options.shift, "Token i is trained to predict target[i + shift]")
       ->transform(whole_number());
   add_count_option(command, "--sequence-length", o.sequence_length,
