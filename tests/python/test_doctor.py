@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,22 @@ def test_folders_and_names_of_models(config: Any, tmp_path: Path) -> None:
         diagnose("meta-llama/Meta-Llama-3-8B", 16384, measure=False)
     with pytest.raises(DoctorError, match="config.json"):
         diagnose(tmp_path / "nowhere" / "config.json", 16384, measure=False)
+    with pytest.raises(DoctorError, match="MODEL is empty"):
+        diagnose("", 16384, measure=False)
+    # What is wrong is the budget: no word about the model.
+    with pytest.raises(DoctorError, match=r"^--budget: '12QB'(?!.*config\.json)"):
+        diagnose("llama3-8b", 16384, budget="12QB", measure=False)
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "flce", "doctor", "llama3-8b", "--tokens=8", "--no-measure"]
+    done = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, env=child.environment()
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_mixture_of_experts_is_judged_by_its_head(config: Any) -> None:

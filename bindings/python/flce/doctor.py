@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -72,9 +73,10 @@ def diagnose(
     loss_is_the_cause: True where the step fits into the device with the fused loss only, False
     where it fits anyway or never, None where that cannot be said: the device's memory is unknown,
     or the config does not give the whole model. why: the numbers that say so. budget_that_fits: of
-    the fused loss, where it only fits with one. terms: (name, bytes) of a step of eager PyTorch
-    code, the largest first. plan: what the program says, with every method. measured: of one step
-    on the card here (see flce.torch.measure), or why there is none. Raises DoctorError.
+    the fused loss, where it only fits with one or one was given. terms: (name, bytes) of a step of
+    eager PyTorch code, the largest first. plan: what the program says, with every method. measured:
+    of one step on the card here (see flce.torch.measure), or why there is none. Raises
+    DoctorError.
     """
     options = {
         "--budget": budget,
@@ -100,6 +102,8 @@ def diagnose(
 
 
 def _model_option(model: str | Path) -> list[str]:
+    if not str(model):
+        raise DoctorError("MODEL is empty; give a config.json, its folder, or a known model")
     path = Path(model)
     if path.exists() or path.suffix == ".json":
         return [f"--config={path}"]
@@ -123,7 +127,7 @@ def _planned(arguments: list[str]) -> dict[str, Any]:
     has_answer = bool(done.stdout) and json.loads(done.stdout)["budget_bytes"] is None
     if done.returncode != 0 and not has_answer:
         text = done.stderr.strip().removeprefix("flce: error: ")
-        if "--preset" in arguments[0]:
+        if text.startswith("unknown model"):
             text += "; or give the path of a config.json or of the folder that holds it"
         raise DoctorError(text)
     return json.loads(done.stdout)
@@ -319,5 +323,8 @@ def main(arguments: list[str] | None = None) -> int:
     except DoctorError as error:
         print(f"flce doctor: error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(result, indent=2) if given.json else _as_text(result))
+    try:
+        print(json.dumps(result, indent=2) if given.json else _as_text(result), flush=True)
+    except BrokenPipeError:  # whoever read it has seen enough; nothing is left to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
