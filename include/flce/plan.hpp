@@ -36,9 +36,14 @@ enum class Route : std::int32_t { kAuto = 0, kPortable, kHopper };
 FLCE_API const char* name_of(Route route) noexcept;
 FLCE_API Route route_of(std::string_view name);
 
+// Whether a method goes through the tokens in chunks: all but naive and naive-eager, which take
+// them at once. True for kAuto.
+FLCE_API bool has_chunks(Method method) noexcept;
+
 struct PlanRequest {
   Method method = Method::kAuto;
-  std::int64_t chunk = 0;          // token rows; 0: chosen by the policy. Larger than N means N.
+  // Token rows, of methods that have chunks; 0: chosen by the policy. Larger than N means N.
+  std::int64_t chunk = 0;
   std::uint64_t budget_bytes = 0;  // hard limit of extra_bytes; 0: none
   ChunkPolicy policy = ChunkPolicy::kMeasured;
   Route route = Route::kAuto;  // CUDA only

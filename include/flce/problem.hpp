@@ -31,8 +31,8 @@ struct Options {
   double normalizer = 0.0;
   bool has_normalizer = false;
   // Token i is trained to predict target[i + shift]; the last `shift` tokens of each sequence have
-  // no target and count as ignored. `sequence_length` is the number of tokens of one sequence (N
-  // must be a multiple of it); 0 means that all N tokens are one sequence.
+  // no target and count as ignored. `sequence_length`, which goes with a shift, is the number of
+  // tokens of one sequence (N must be a multiple of it); 0 means that all N tokens are one.
   std::int64_t shift = 0;
   std::int64_t sequence_length = 0;
 

@@ -96,6 +96,10 @@ void check_options(const Problem& p) {
           o.sequence_length);
   require(o.sequence_length == 0 || p.tokens % o.sequence_length == 0,
           "sequence_length {} does not divide the {} tokens", o.sequence_length, p.tokens);
+  require(o.sequence_length == 0 || o.shift > 0,
+          "sequence_length {} says where a shift ends, and shift is 0; give a shift of 1 or more, "
+          "or leave sequence_length out",
+          o.sequence_length);
 }
 
 void check_normalizer(const Problem& p) {

@@ -57,6 +57,10 @@ const char* name_of(Dtype dtype) noexcept { return name_in(kDtypeNames, dtype); 
 const char* name_of(Method method) noexcept { return name_in(kMethodNames, method); }
 const char* name_of(Reduction reduction) noexcept { return name_in(kReductionNames, reduction); }
 const char* name_of(DeviceKind kind) noexcept { return name_in(kDeviceNames, kind); }
+
+bool has_chunks(Method method) noexcept {
+  return method != Method::kNaive && method != Method::kNaiveEager;
+}
 const char* name_of(Route route) noexcept { return name_in(kRouteNames, route); }
 const char* name_of(Slot slot) noexcept { return name_in(kSlotNames, slot); }
 

@@ -91,8 +91,6 @@ class Search {
 
 }  // namespace
 
-bool has_chunks(Method method) { return method != Method::kNaive && method != Method::kNaiveEager; }
-
 Limits limits_of(std::uint64_t io_bytes, const DeviceCaps& caps, const PlanRequest& request) {
   // Bytes that saturated do not fit into anything.
   constexpr std::uint64_t kNoLimit = kSaturated - 1;

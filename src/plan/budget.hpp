@@ -33,7 +33,4 @@ struct Choice {
 };
 Choice choose_tiling(const Scope& scope, const MethodInfo& method, Route route);
 
-// False for the methods that take all tokens at once and ignore the chunk option.
-bool has_chunks(Method method);
-
 }  // namespace flce

@@ -104,6 +104,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"sequence_does_not_divide",
               [](Call& call) { call.options.sequence_length = 4; },
               {"sequence_length", "4", "6"}},
+        Wrong{"sequence_without_a_shift",
+              [](Call& call) { call.options.sequence_length = 3; },
+              {"sequence_length 3", "shift is 0"}},
         Wrong{"topk_above_the_vocabulary",
               [](Call& call) {
                 call.outputs.topk_logprob.cols = call.outputs.topk_logprob.row_stride = 10;

@@ -210,6 +210,38 @@ def test_c067_memory_returns_to_the_baseline() -> None:
         assert torch.cuda.memory_allocated() <= before
 
 
+@pytest.mark.parametrize("reduction", ("mean", "none"))
+def test_memory_runs_out_at_each_request(reduction: str) -> None:
+    """A step that gets no memory, in either pass, keeps none; the first one that does is right."""
+    x, w, y, _ = on_card((2048,), 1024, 16384, torch.bfloat16)
+
+    def step() -> tuple[Tensor, ...]:
+        loss = linear_cross_entropy(x, w, y, reduction=reduction)
+        return loss.detach(), *torch.autograd.grad(loss.sum(), (x, w))
+
+    want = step()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    whole = torch.cuda.get_device_properties(x.device).total_memory
+    refused, got = 0, None
+    try:
+        while got is None and refused < 200:
+            gc.collect()
+            torch.cuda.empty_cache()
+            assert torch.cuda.memory_allocated() == before
+            allowed = torch.cuda.memory_reserved() + refused * (4 << 20)
+            torch.cuda.set_per_process_memory_fraction(min(allowed / whole, 1.0))
+            try:
+                got = step()
+            except torch.OutOfMemoryError:
+                refused += 1
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert got is not None and refused > 5
+    for ours, first in zip(got, want, strict=True):
+        assert torch.equal(ours, first)
+
+
 def test_another_stream() -> None:
     x, w, y, _ = on_card((512,), 256, 8000, torch.bfloat16)
     want = loss_and_grads(x, w, y)

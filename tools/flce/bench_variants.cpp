@@ -72,7 +72,7 @@ void add_variant(std::vector<Variant>& variants, Variant variant) {
 }  // namespace
 
 bool has_chunks(const BenchMethod& method) {
-  return takes_chunk(method.method) && !method.is_forward && !method.is_liger;
+  return flce::has_chunks(method.method) && !method.is_forward && !method.is_liger;
 }
 
 std::vector<Variant> plan_variants(const BenchSettings& settings) {

@@ -99,10 +99,6 @@ void add_policy_option(CLI::App& app, ChunkChoice& choice) {
       ->type_name("POLICY");
 }
 
-bool takes_chunk(Method method) {
-  return method != Method::kNaive && method != Method::kNaiveEager;
-}
-
 void set_chunk(PlanRequest& request, const ChunkChoice& choice) {
   if (!choice.is_given()) return;
   const std::string given =
@@ -113,7 +109,7 @@ void set_chunk(PlanRequest& request, const ChunkChoice& choice) {
   if (choice.chunk && *choice.chunk < 1) {
     refuse("a chunk has at least 1 token row; without --chunk the policy chooses");
   }
-  if (!takes_chunk(request.method)) {
+  if (!has_chunks(request.method)) {
     refuse(
         fmt::format("method {} takes all tokens at once; a chunk goes with chunked, fused or "
                     "recompute",

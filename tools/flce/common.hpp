@@ -59,8 +59,6 @@ struct ChunkChoice {
 };
 void add_chunk_option(CLI::App& app, ChunkChoice& choice);
 void add_policy_option(CLI::App& app, ChunkChoice& choice);
-// Whether a method takes its tokens in chunks.
-bool takes_chunk(Method method);
 // Throws Error{kInvalidArgument} where the method, which is set already, would ignore the choice.
 void set_chunk(PlanRequest& request, const ChunkChoice& choice);
 
