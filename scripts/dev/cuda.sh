@@ -16,6 +16,7 @@ build_cuda() {
   done
   find_nvcc
   setup build
+  xla_headers
   step "configure cuda" configure cuda "-DFLCE_CUDA_ARCHITECTURES=$architectures"
   step "compile cuda" compile cuda gpu_tests
   step "configure cuda, PTX alone" configure cuda-ptx

@@ -22,31 +22,16 @@ cutlass_packages() {
 
 cutlass_headers() {
   wants_cutlass || return 0
-  step "CUTLASS $cutlass_version, its headers" try_fetch_cutlass
+  step "CUTLASS $cutlass_version, its headers" try_fetch fetch_cutlass
   ! wants_cutlass ||
     echo "==> CUTLASS was not fetched (the log in build/log says why): this build will be without" \
       "the Hopper kernels; FLCE_CUTLASS_DIR names headers that are there already"
 }
 
-# Never fails: the log says what went wrong.
-try_fetch_cutlass() {
-  local work
-  mkdir -p "$root/build/third_party"
-  work=$(mktemp -d "$root/build/third_party/fetch.XXXXXX")
-  fetch_cutlass "$work" || echo "not fetched"
-  rm -rf "$work"
-}
-
-# In a folder of its own until it is whole, because another ./dev may do the same.
-fetch_cutlass() {
-  local work=$1 python=python3 wheel
-  if ! python3 -m pip --version; then
-    python3 -m venv "$work/venv" && python=$work/venv/bin/python || return 1
-  fi
-  "$python" -m pip download --disable-pip-version-check --retries 1 --timeout 20 --no-deps \
-    --only-binary :all: --dest "$work" "$cutlass_package" || return 1
+fetch_cutlass() {  # fetch_cutlass WORK
+  local work=$1 wheel
+  fetch_wheel "$work" "$cutlass_sha256" "$cutlass_package" || return 1
   wheel=$(echo "$work"/*.whl)
-  echo "$cutlass_sha256  $wheel" | sha256sum --check || return 1
   python3 -m zipfile -e "$wheel" "$work/wheel" &&
     mkdir "$work/cutlass" &&
     mv "$work/wheel/cutlass_library/source/include" "$work/cutlass/include" &&

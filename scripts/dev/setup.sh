@@ -39,6 +39,9 @@ setup() {
   case ${1:-all} in
     build | test | bench | demo | python | check | all) cutlass_headers ;;
   esac
+  case ${1:-all} in
+    python | check | all) xla_headers ;;
+  esac
 }
 
 # Asks dpkg only, so that it works offline when nothing is missing.
