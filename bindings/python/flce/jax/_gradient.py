@@ -10,6 +10,7 @@ upstream per token must come first they are made in the backward pass.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,6 +23,22 @@ from ._call import Options, Tensors
 
 _TRAINED = ("hidden", "weight", "bias")
 _CONSTANTS = ("class_weight", "token_weight", "temperature")
+_SECOND_ORDER = (
+    "flce has no second derivatives: what was differentiated here is the gradient of its loss. "
+    "Compute the loss from the logits where you need them, or stop the gradient of what the first "
+    "derivative is taken at (jax.lax.stop_gradient)"
+)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _once(call: Callable[..., Any], *arrays: Any) -> Any:
+    """call(*arrays), whose derivative is refused with a sentence."""
+    return call(*arrays)
+
+
+@_once.defjvp
+def _refuse_twice(call: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+    raise _abi.Unsupported(_SECOND_ORDER)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -65,15 +82,15 @@ def _forward(options: Options, tensors: Tensors) -> tuple[dict[str, Any], dict[s
     grads = tuple(name for name in _TRAINED if getattr(is_perturbed, name))
     kept: dict[str, Any] = {}
     if not grads:
-        made = _call.run(values, options)
+        made = _once(lambda t: _call.run(t, options), values)
     elif _is_split(options, values.hidden):
-        made = _call.forward(values, _later(options), grads)
+        made = _once(lambda t: _call.forward(t, _later(options), grads), values)
         kept = {"saved": made.pop("saved"), "tensors": values, "grads": {name: () for name in grads}}
     else:
-        made = _call.run(values, options, grads)
+        made = _once(lambda t: _call.run(t, options, grads), values)
         kept = {"made": {name: made.pop(f"grad_{name}") for name in grads}}
     if is_perturbed.normalizer:
-        kept["mean"] = made["loss"], values.normalizer
+        kept["divided"] = made["loss"], values.normalizer
     return made, kept
 
 
@@ -103,17 +120,23 @@ def _backward(
         return (Tensors(None, None, None),)
     if "saved" in kept:
         grads = tuple(name for name in _TRAINED if name in kept["grads"])
-        made = _call.backward(kept["tensors"], _later(options), grads, kept["saved"], upstream)
+        made = _once(
+            lambda *arrays: _call.backward(arrays[0], _later(options), grads, *arrays[1:]),
+            kept["tensors"],
+            kept["saved"],
+            upstream,
+        )
         made = {name: made[f"grad_{name}"] for name in grads}
     else:
         made = {name: _scaled(grad, upstream) for name, grad in kept.get("made", {}).items()}
-    if "mean" in kept:  # the loss is a sum divided by it
-        loss, normalizer = kept["mean"]
+    if "divided" in kept:
+        loss, normalizer = kept["divided"]
         made["normalizer"] = _of_normalizer(loss, normalizer, upstream)
     return (Tensors(**{name: made.get(name) for name in Tensors._fields}),)
 
 
 def _of_normalizer(loss: Any, normalizer: Any, upstream: Any) -> Any:
+    """The gradient of what the loss, a sum, was divided by."""
     return (-upstream * loss / normalizer.astype(loss.dtype)).astype(normalizer.dtype)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-import functools
+import threading
 from pathlib import Path
 
 import jax
@@ -13,6 +13,10 @@ from .. import _abi
 
 STEPS = ("run", "forward", "backward")
 _FILE = "libflce_jax.so"
+_BUILD = (
+    "FLCE_XLA_FFI_DIR=$(python -c 'import jax; print(jax.ffi.include_dir())') pip install . "
+    "(in the repository)"
+)
 _PLATFORMS = (("cpu", "cpu"), ("cuda", "CUDA"))  # as its symbols end, as XLA calls them
 
 
@@ -22,16 +26,17 @@ def _find() -> Path:
     path = library.with_name(_FILE)
     if not path.is_file():
         raise ImportError(
-            f"{_FILE} is not beside {library}: that build had no headers of XLA. Name those of the "
-            "JAX at hand and build again: FLCE_XLA_FFI_DIR=$(python -c 'import jax; "
-            "print(jax.ffi.include_dir())') pip install . (in the repository)"
+            f"{_FILE} is not beside {library}: that build had no headers of XLA. Build it with those "
+            f"of the JAX at hand: {_BUILD}"
         )
     return path
 
 
-@functools.cache
-def register() -> None:
-    """Every handler, as the target flce_run, flce_forward or flce_backward; once per process."""
+_lock = threading.Lock()
+_is_registered = False
+
+
+def _register() -> None:
     path = _find()
     try:
         handlers = ctypes.CDLL(str(path))
@@ -39,14 +44,18 @@ def register() -> None:
             for suffix, platform in _PLATFORMS:
                 handler = jax.ffi.pycapsule(getattr(handlers, f"flce_jax_{step}_{suffix}"))
                 jax.ffi.register_ffi_target(f"flce_{step}", handler, platform=platform)
-    except (OSError, AttributeError) as error:
+    except (OSError, AttributeError, RuntimeError) as error:
         raise ImportError(
-            f"{path} cannot be used: {error}. Install the package and its libraries from one "
-            "version"
+            f"{path} cannot be used with JAX {jax.__version__}: {error}. Build it with this JAX's "
+            f"headers: {_BUILD}"
         ) from error
 
 
 def target(step: str) -> str:
-    """The name that a program calls a step by."""
-    register()
+    """The name that a program calls a step by. The first call makes all of them known."""
+    global _is_registered
+    with _lock:
+        if not _is_registered:
+            _register()
+            _is_registered = True
     return f"flce_{step}"

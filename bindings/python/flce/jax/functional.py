@@ -121,9 +121,9 @@ def linear_cross_entropy(
             derivative of what has none.
         flce.OutOfBudget (RuntimeError): no method fits into `budget`.
 
-        These come while the program is traced. What depends on data comes from running it, as
-        jax.errors.JaxRuntimeError: on the CPU a target out of range, named with its place. On a
-        card that token's loss is NaN and its gradients are 0.
+        These come while the program is traced. What depends on data comes from JAX when it runs
+        (jax.errors.JaxRuntimeError, ValueError): on the CPU a target out of range, named with its
+        place. On a card that token's loss is NaN and its gradients are 0.
     """
     wanted = {
         "lse": return_lse,
