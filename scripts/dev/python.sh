@@ -83,7 +83,7 @@ build_wheel() {  # build_wheel AUTO|OFF, for FLCE_CUDA
   [[ $(ls "$dist") == flce-*-py3-none-linux_*.whl ]]
 }
 
-# A wheel for the CPU, in an environment without torch and numpy.
+# A wheel for the CPU, in an environment without torch and numpy, and then with JAX alone.
 try_wheel() {
   local venv=$root/build/wheel/venv
   build_wheel OFF
@@ -105,4 +105,6 @@ except ImportError as error:
 else:
     raise AssertionError("flce.torch was imported without torch")
 '
+  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet jax
+  "$venv/bin/python" "$root/examples/jax/minimal.py"
 }

@@ -127,6 +127,19 @@ run_torch() {
   wait
 }
 
+# The front end for JAX, with the JAX that is there; its tests compare with PyTorch.
+run_jax() {
+  local tests=$dir/tests/python
+  [[ -d $tests ]] || tests=$dir/../../tests/python
+  if ! python3 -c 'import jax, pytest, torch' 2>/dev/null; then
+    echo "gpu_jax: python3 has no jax, no torch or no pytest; its tests are left out"
+    return
+  fi
+  in_turn gpu_jax env FLCE_LIBRARY="$dir/lib/libflce.so" PYTHONDONTWRITEBYTECODE=1 \
+    python3 -m pytest -q -m gpu -p no:cacheprovider "$tests"/test_jax_gpu.py
+  wait
+}
+
 sanitizer() {
   command -v compute-sanitizer || {
     local here=/usr/local/cuda/bin/compute-sanitizer
@@ -217,6 +230,7 @@ else
   run_tests false
   [[ $quick ]] || run_ptx
   run_torch
+  run_jax
   run_tests true
 fi
 

@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import oracle  # noqa: E402
-from flce.jax import LinearCrossEntropyOutput, linear_cross_entropy  # noqa: E402
+from flce.jax import LinearCrossEntropyOutput, _call, linear_cross_entropy  # noqa: E402, F401
 from support import EVERYTHING, GRAD_TOLERANCE, LOSS_TOLERANCE, assert_close, problem  # noqa: E402
 
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
@@ -90,8 +90,8 @@ def check_against_oracle(
     sent = array(upstream).astype(real)
     trained = [i for i, a in enumerate((x, w, bias)) if a is not None]
 
-    def weighted(*leaves: Any) -> Any:
-        ours = linear_cross_entropy(*leaves[:2], y, bias=(*leaves, None)[2], **options, **EVERYTHING)
+    def weighted(x: Any, w: Any, bias: Any = None) -> Any:
+        ours = linear_cross_entropy(x, w, y, bias=bias, **options, **EVERYTHING)
         return (ours.loss * sent).sum(), ours
 
     values = [(x, w, bias)[i] for i in trained]

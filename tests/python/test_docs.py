@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every Python block of docs/pytorch.md, in order, as a reader would: one after the other; and
-those of the README, each by itself.
+"""Runs every Python block of docs/pytorch.md and docs/jax.md, in order, as a reader would: one
+after the other; and those of the README, each by itself.
 """
 
 from __future__ import annotations
@@ -19,13 +19,20 @@ import child
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "pytorch.md"
+JAX_PAGE = ROOT / "docs" / "jax.md"
 sys.path.insert(0, str(ROOT / "tests" / "docs"))
 import run_snippets  # noqa: E402
 
 
-def blocks() -> list[tuple[int, str]]:
+def blocks(page: Path = PAGE) -> list[tuple[int, str]]:
     """(line of the first statement, source)"""
-    return list(run_snippets.blocks(PAGE.read_text(), "python"))
+    return list(run_snippets.blocks(page.read_text(), "python"))
+
+
+def run(page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    for line, source in blocks(page):
+        exec(compile("\n" * (line - 1) + source, str(page), "exec"), namespace)
 
 
 def test_the_readmes_example_runs_and_has_ten_lines() -> None:
@@ -59,11 +66,14 @@ def test_every_block_runs(monkeypatch: Any, tmp_path: Path) -> None:
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    namespace: dict[str, Any] = {"__name__": "docs"}
     try:
-        for line, source in blocks():
-            code = compile("\n" * (line - 1) + source, str(PAGE), "exec")
-            exec(code, namespace)
+        run(PAGE)
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def test_every_block_of_jax_runs() -> None:
+    pytest.importorskip("jax_support", reason="JAX is not installed")
+    assert len(blocks(JAX_PAGE)) == len(re.findall(r"^```py", JAX_PAGE.read_text(), re.MULTILINE))
+    run(JAX_PAGE)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every program of examples/torch runs on the CPU and shows what it says that it shows."""
+"""Every program of examples/torch and examples/jax runs on the CPU and shows what it says that it
+shows."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "torch"
 TESTED = {"minimal", "hf_trainer", "grpo_logprob", "train_text"}
 
 
-def run(name: str, *arguments: str) -> str:
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
+def run(name: str, *arguments: str, folder: Path = EXAMPLES) -> str:
+    command = [sys.executable, str(folder / f"{name}.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=child.environment())
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -25,6 +26,7 @@ def run(name: str, *arguments: str) -> str:
 
 def test_each_example_has_a_test() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == TESTED
+    assert {path.stem for path in (EXAMPLES.parent / "jax").glob("*.py")} == {"minimal"}
 
 
 def test_minimal() -> None:
@@ -32,6 +34,14 @@ def test_minimal() -> None:
     loss = next(line for line in run("minimal").splitlines() if line.startswith("loss"))
     ours, theirs = (float(word) for word in loss.replace(",", "").split() if word[0].isdigit())
     assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+def test_minimal_of_jax() -> None:
+    pytest.importorskip("jax")
+    lines = run("minimal", folder=EXAMPLES.parent / "jax").splitlines()
+    losses = [(float(words[2].strip(",")), float(words[3])) for words in map(str.split, lines[:2])]
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-6)
+    assert losses[0][1] > losses[1][1], "megabytes beside"
 
 
 def trainer_losses(*arguments: str) -> list[float]:

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from jax_support import jax, jnp
-
 import flce
-from flce.jax import linear_cross_entropy
+from jax_support import jax, jnp, linear_cross_entropy
 
 N, H, V = 1024, 64, 20000
 SHAPES = (

@@ -15,11 +15,9 @@ from typing import Any
 
 import pytest
 
-from jax_support import arrays, jax, jnp
-
 import flce
 from flce import _abi
-from flce.jax import linear_cross_entropy
+from jax_support import arrays, jax, jnp, linear_cross_entropy
 
 N, H, V = 6, 8, 33
 
@@ -43,7 +41,9 @@ def test_shapes(xwy: tuple[Any, ...]) -> None:
     refused(invalid, r"weight has shape \(33,\); it must be \(V, H\)", x, w[:, 0], y)
     refused(invalid, r"weight has shape \(0, 8\)", x, w[:0], y)
     refused(invalid, r"hidden has shape \(6, 7\) and weight \(33, 8\)", x[:, 1:], w, y)
-    refused(invalid, r"target has shape \(5,\) .* one target per row of hidden: \(6,\)", x, w, y[1:])
+    refused(
+        invalid, r"target has shape \(5,\) .* one target per row of hidden: \(6,\)", x, w, y[1:]
+    )
     refused(invalid, r"bias has shape \(32,\)", x, w, y, bias=jnp.ones(V - 1))
     refused(invalid, r"class_weight has shape \(6,\)", x, w, y, class_weight=jnp.ones(N))
     refused(invalid, r"token_weight has shape \(33,\)", x, w, y, token_weight=jnp.ones(V))

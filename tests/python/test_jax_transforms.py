@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from jax_support import array, arrays, jax, jnp
-
 import flce
-from flce.jax import _call, linear_cross_entropy
+from jax_support import _call, array, arrays, jax, jnp, linear_cross_entropy
 
 N, H, V = 16, 8, 33
 P, NamedSharding = jax.sharding.PartitionSpec, jax.sharding.NamedSharding
@@ -229,9 +227,7 @@ def sharded(mesh: Any, **options: Any) -> Loss:
 
 
 @pytest.mark.parametrize("is_checked", (True, False))
-def test_c108_shard_map_over_tokens(
-    mesh: Any, leaves: tuple[Any, ...], is_checked: bool
-) -> None:
+def test_c108_shard_map_over_tokens(mesh: Any, leaves: tuple[Any, ...], is_checked: bool) -> None:
     want = jax.value_and_grad(loss, (0, 1, 2))(*leaves)
     step = jax.value_and_grad(sharded(mesh, check_vma=is_checked), (0, 1, 2))
     assert_alike(jax.jit(step)(*leaves), want)
@@ -239,14 +235,12 @@ def test_c108_shard_map_over_tokens(
 
 
 def test_c108_shard_map_of_losses_per_token(mesh: Any, leaves: tuple[Any, ...]) -> None:
-    x, w, bias, y = leaves
+    x, w, _, y = leaves
 
     def local(x: Any, w: Any, y: Any) -> Any:
         return linear_cross_entropy(x, w, y, reduction="none")
 
-    mapped = shard_map(
-        local, mesh=mesh, in_specs=(P("data"), P(), P("data")), out_specs=P("data")
-    )
+    mapped = shard_map(local, mesh=mesh, in_specs=(P("data"), P(), P("data")), out_specs=P("data"))
     upstream = array(torch.randn(N))
     got = jax.grad(lambda x, w: (mapped(x, w, y) * upstream).sum(), (0, 1))(x, w)
     assert_alike(got, jax.grad(lambda x, w: (local(x, w, y) * upstream).sum(), (0, 1))(x, w))

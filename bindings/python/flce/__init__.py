@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLCE: cross-entropy of `hidden @ weight.T` without ever holding the tokens x vocabulary logits.
 
-`flce.plan` says what a loss needs; `flce.torch` is the PyTorch front end (imported only by name,
+`flce.plan` says what a loss needs; `flce.torch` and `flce.jax` are the front ends (imported by name,
 so that this package needs neither torch nor numpy).
 """
 

@@ -95,9 +95,7 @@ def _check_shapes(hidden: Any, weight: Any, target: Any, bias: Any) -> None:
             f"per row of hidden: {hidden.shape[:-1]}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise _invalid(
-            f"bias has shape {bias.shape} and weight {weight.shape}; it must be (V,)"
-        )
+        raise _invalid(f"bias has shape {bias.shape} and weight {weight.shape}; it must be (V,)")
 
 
 def _check_dtypes(hidden: Any, weight: Any, target: Any) -> None:
@@ -171,9 +169,7 @@ def _normalizer(value: Any, reduction: int) -> tuple[Any, float | None, int]:
     return array, None, total
 
 
-def judge(
-    hidden: Any, weight: Any, target: Any, bias: Any, s: Settings
-) -> tuple[Tensors, Options]:
+def judge(hidden: Any, weight: Any, target: Any, bias: Any, s: Settings) -> tuple[Tensors, Options]:
     """Everything that is wrong with a call, as an exception; else what to call with."""
     hidden, weight = _array("hidden", hidden), _array("weight", weight)
     target, bias = _array("target", target), None if bias is None else _array("bias", bias)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from .. import _abi
@@ -43,7 +42,7 @@ def _refuse_twice(call: Callable[..., Any], primals: Any, tangents: Any) -> Any:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def results(options: Options, tensors: Tensors) -> dict[str, Any]:
-    """"loss" and options.outputs, as the library makes them."""
+    """ "loss" and options.outputs, as the library makes them."""
     return _call.run(tensors, options)
 
 
@@ -85,7 +84,11 @@ def _forward(options: Options, tensors: Tensors) -> tuple[dict[str, Any], dict[s
         made = _once(lambda t: _call.run(t, options), values)
     elif _is_split(options, values.hidden):
         made = _once(lambda t: _call.forward(t, _later(options), grads), values)
-        kept = {"saved": made.pop("saved"), "tensors": values, "grads": {name: () for name in grads}}
+        kept = {
+            "saved": made.pop("saved"),
+            "tensors": values,
+            "grads": dict.fromkeys(grads, ()),
+        }
     else:
         made = _once(lambda t: _call.run(t, options, grads), values)
         kept = {"made": {name: made.pop(f"grad_{name}") for name in grads}}
@@ -111,9 +114,7 @@ def _scaled(grad: Any, upstream: Any) -> Any:
     return (grad.astype(upstream.dtype) * upstream).astype(grad.dtype)
 
 
-def _backward(
-    options: Options, kept: dict[str, Any], cotangents: dict[str, Any]
-) -> tuple[Tensors]:
+def _backward(options: Options, kept: dict[str, Any], cotangents: dict[str, Any]) -> tuple[Tensors]:
     _refuse_others(cotangents)
     upstream = cotangents["loss"]
     if _is_zero(upstream):

@@ -26,8 +26,8 @@ def _find() -> Path:
     path = library.with_name(_FILE)
     if not path.is_file():
         raise ImportError(
-            f"{_FILE} is not beside {library}: that build had no headers of XLA. Build it with those "
-            f"of the JAX at hand: {_BUILD}"
+            f"{_FILE} is not beside {library}: that build had no headers of XLA. Build it with "
+            f"those of the JAX at hand: {_BUILD}"
         )
     return path
 

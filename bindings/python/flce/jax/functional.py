@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of flce.jax. Letters in shapes: H hidden size, V vocabulary, `...` any leading shape
-(its last part is the sequence that `shift` looks along).
+"""The functions of flce.jax. Letters in shapes: H hidden size, V vocabulary, `...` any leading
+shape (its last part is the sequence that `shift` looks along).
 """
 
 from __future__ import annotations
