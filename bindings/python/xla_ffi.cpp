@@ -7,6 +7,8 @@
 // the buffers, in the order in which they come. A call puts in addresses and the stream, and asks
 // for no memory: the workspace is one more result, so that XLA counts it and shares its bytes with
 // others. This file must not know an option of the loss.
+#include <xla/ffi/api/ffi.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +17,6 @@
 #include <utility>
 
 #include "flce/flce.h"
-#include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
 

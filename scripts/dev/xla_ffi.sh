@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by ./dev: `xla_headers` fetches the three headers of XLA's foreign function interface, with
-# which flce.jax's part in C++ is compiled, into build/third_party, where cmake/xla_ffi.cmake looks
-# for them (it names the folder, too, and says why this version). Without them all else is built.
+# Sourced by ./dev: `xla_headers` fetches the three headers of XLA's foreign function interface,
+# with which flce.jax's part in C++ is compiled, into build/third_party, where cmake/xla_ffi.cmake
+# looks for them (it names the folder, too, and says why this version). Without them all else is
+# built.
 
 xla_version=0.5.3
 # The headers are the same in every wheel of a version; this is the smallest one.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FLCE: cross-entropy of `hidden @ weight.T` without ever holding the tokens x vocabulary logits.
 
-`flce.plan` says what a loss needs; `flce.torch` and `flce.jax` are the front ends (imported by name,
-so that this package needs neither torch nor numpy).
+`flce.plan` says what a loss needs; `flce.torch` and `flce.jax` are the front ends (imported by
+name alone, so that this package needs neither torch nor JAX nor numpy).
 """
 
 from __future__ import annotations
