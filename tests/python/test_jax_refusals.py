@@ -75,8 +75,10 @@ def test_kinds_and_dtypes(xwy: tuple[Any, ...]) -> None:
         linear_cross_entropy(x, w, y, loss_dtype=jnp.int32)
 
 
-CONSTANTS = ("ignore_index", "label_smoothing", "softcap", "scale", "z_loss", "shift", "chunk",
-             "budget")  # fmt: skip
+CONSTANTS = (
+    *("ignore_index", "label_smoothing", "softcap", "scale", "z_loss", "shift", "chunk", "budget"),
+    *("reduction", "method", "return_lse", "return_accuracy", "return_argmax"),
+)
 
 
 @pytest.mark.parametrize("name", CONSTANTS)

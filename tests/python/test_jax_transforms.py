@@ -278,6 +278,26 @@ def test_c108_jit_with_sharded_tokens_is_right(
     assert_alike(got, loss(x, w[: V - 1], bias[: V - 1], y))
 
 
+@pytest.mark.skipif(
+    not hasattr(jax.sharding, "AxisType") or not hasattr(jax.sharding, "reshard"),
+    reason="this JAX has no explicit axes",
+)
+@pytest.mark.parametrize("spec", (P("data"), P(None, "data"), P(None, None, "data")), ids=str)
+def test_c108_explicit_axes(mesh: Any, leaves: tuple[Any, ...], spec: Any) -> None:
+    """Where arrays' types say how they are split, it is as with jit alone."""
+    x, w, bias, y = leaves
+    x, y = x.reshape(4, 4, H), y.reshape(4, 4)
+    kinds = (jax.sharding.AxisType.Explicit,)
+    explicit = jax.make_mesh((2,), ("data",), axis_types=kinds, devices=mesh.devices.flatten())
+    of_targets = P(*tuple(spec)[:2])
+    split = jax.device_put(x, NamedSharding(explicit, spec))
+    targets = jax.device_put(y, NamedSharding(explicit, of_targets))
+    for function in (loss, loss_of_parts):
+        want = jax.value_and_grad(function, (0, 1, 2))(x, w, bias, y)
+        got = jax.jit(jax.value_and_grad(function, (0, 1, 2)))(split, w, bias, targets)
+        assert_alike(jax.device_get(got), jax.device_get(want))
+
+
 def test_what_cannot_be_differentiated_says_so(leaves: tuple[Any, ...]) -> None:
     x, w, bias, y = leaves
     for name in ("token_weight", "temperature"):

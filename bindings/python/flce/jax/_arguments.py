@@ -18,7 +18,7 @@ import numpy as np
 from .. import _abi
 from .._plan import check_chunk
 from ._call import Options, Tensors
-from ._manual import vary_alike
+from ._sharding import vary_alike, whole
 
 METHODS = {name: n for name, n in _abi.METHODS.items() if not name.endswith("-eager")}
 _REALS = ("float32", "bfloat16", "float16", "float64")
@@ -56,10 +56,10 @@ def _is_array(value: Any) -> bool:
 def _array(name: str, value: Any) -> Any:
     if not _is_array(value):
         raise TypeError(f"{name} is a {type(value).__name__}; it must be a jax.Array")
-    return jnp.asarray(value)
+    return whole(jnp.asarray(value))
 
 
-def _constant(name: str, value: Any) -> Any:
+def constant(name: str, value: Any) -> Any:
     """Refuses an array where a number of Python is meant."""
     if isinstance(value, jax.Array):
         kind = "a traced array" if isinstance(value, jax.core.Tracer) else "a jax.Array"
@@ -71,11 +71,11 @@ def _constant(name: str, value: Any) -> Any:
 
 
 def _number(name: str, value: Any) -> float:
-    return float(_abi.number(name, _constant(name, value)))
+    return float(_abi.number(name, constant(name, value)))
 
 
 def _integer(name: str, value: Any) -> int:
-    return _abi.integer(name, _constant(name, value))
+    return _abi.integer(name, constant(name, value))
 
 
 def _check_shapes(hidden: Any, weight: Any, target: Any, bias: Any) -> None:
@@ -141,7 +141,7 @@ def _temperature(value: Any, target: Any, dtype: Any) -> tuple[Any, float]:
     """Array and number."""
     if not _is_array(value):
         return None, _number("temperature", value)
-    array = jnp.asarray(value)
+    array = _array("temperature", value)
     if array.size == 1 and array.ndim < 2:
         array = jnp.broadcast_to(array.reshape(()), target.shape)
     return _vector("temperature", array, target.shape, "a number or one per target", dtype), 1.0
@@ -159,7 +159,7 @@ def _normalizer(value: Any, reduction: int) -> tuple[Any, float | None, int]:
     total = _abi.REDUCTIONS["sum"]
     if not _is_array(value):
         return None, _number("normalizer", value), total
-    array = jnp.asarray(value)
+    array = _array("normalizer", value)
     if array.size != 1:
         raise _invalid(f"normalizer has shape {array.shape}; it must be one number")
     if array.dtype not in _COUNTS:
@@ -177,7 +177,7 @@ def judge(hidden: Any, weight: Any, target: Any, bias: Any, s: Settings) -> tupl
     _check_dtypes(hidden, weight, target)
     dtype, shape, vocab = hidden.dtype, target.shape, weight.shape[:1]
     temperature, temperature_value = _temperature(s.temperature, target, dtype)
-    reduction = _abi.choice("reduction", s.reduction, _abi.REDUCTIONS)
+    reduction = _abi.choice("reduction", constant("reduction", s.reduction), _abi.REDUCTIONS)
     normalizer, normalizer_value, reduction = _normalizer(s.normalizer, reduction)
     tensors = Tensors(
         hidden.reshape(math.prod(shape), hidden.shape[-1]),
@@ -201,9 +201,9 @@ def judge(hidden: Any, weight: Any, target: Any, bias: Any, s: Settings) -> tupl
         normalizer_value,
         shift,
         shape[-1] if shift and len(shape) > 1 else 0,
-        _abi.choice("method", s.method, METHODS),
-        check_chunk(_constant("chunk", s.chunk)),
-        _abi.parse_bytes(_constant("budget", s.budget)),
+        _abi.choice("method", constant("method", s.method), METHODS),
+        check_chunk(constant("chunk", s.chunk)),
+        _abi.parse_bytes(constant("budget", s.budget)),
         s.outputs,
     )
     return Tensors(*vary_alike(list(tensors))), options

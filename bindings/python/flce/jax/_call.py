@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import _abi
 from ._handlers import target
-from ._manual import varying_axes
+from ._sharding import varying_axes
 
 DTYPES = {
     "float64": _abi.F64,

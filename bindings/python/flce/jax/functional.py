@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ._arguments import Settings, judge
+from ._arguments import Settings, constant, judge
 from ._call import COUNTS, PER_TOKEN
 from ._gradient import results
 
@@ -126,13 +126,13 @@ def linear_cross_entropy(
         place. On a card that token's loss is NaN and its gradients are 0.
     """
     wanted = {
-        "lse": return_lse,
-        "logprob": return_logprob,
-        "entropy": return_entropy,
-        "num_correct": return_accuracy,
+        "lse": constant("return_lse", return_lse),
+        "logprob": constant("return_logprob", return_logprob),
+        "entropy": constant("return_entropy", return_entropy),
+        "num_correct": constant("return_accuracy", return_accuracy),
         "num_valid": return_accuracy,
-        "z_loss": return_z_loss,
-        "argmax": return_argmax,
+        "z_loss": constant("return_z_loss", return_z_loss),
+        "argmax": constant("return_argmax", return_argmax),
     }
     settings = Settings(
         class_weight,
