@@ -55,6 +55,7 @@ constexpr Field kFields[] = {
     {"temperature", offsetof(flce_args, temperature), false},
     {"normalizer", offsetof(flce_args, normalizer), false},
     {"grad_output", offsetof(flce_args, grad_output), false},
+    {"grad_entropy", offsetof(flce_args, grad_entropy), false},
     {"loss", offsetof(flce_args, loss), false},
     {"lse", offsetof(flce_args, lse), false},
     {"logprob", offsetof(flce_args, logprob), false},
@@ -178,8 +179,11 @@ flce_status dispatch(Step step, Call& call) {
   }
   // That there will be an upstream gradient; forward does not read it.
   double unread = 0.0;
-  call.args.grad_output.data = &unread;
-  call.args.grad_output.stride = 0;
+  for (flce_vector* upstream : {&call.args.grad_output, &call.args.grad_entropy}) {
+    if (upstream->dtype == FLCE_NONE) continue;
+    upstream->data = &unread;
+    upstream->stride = 0;
+  }
   return flce_forward(&call.args, &call.plan, workspace.data, workspace.size, saved.data,
                       saved.size);
 }

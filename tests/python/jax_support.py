@@ -24,7 +24,12 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import oracle  # noqa: E402
-from flce.jax import LinearCrossEntropyOutput, _call, linear_cross_entropy  # noqa: E402, F401
+from flce.jax import (  # noqa: E402
+    LinearCrossEntropyOutput,
+    _call,  # noqa: F401
+    linear_cross_entropy,
+    linear_logprob,  # noqa: F401
+)
 from support import EVERYTHING, GRAD_TOLERANCE, LOSS_TOLERANCE, assert_close, problem  # noqa: E402
 
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64

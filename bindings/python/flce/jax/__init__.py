@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLCE for JAX: one line in place of the head's product and optax's or your own cross-entropy."""
+"""FLCE for JAX: one line in place of the head's product and the cross-entropy of its logits."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ if tuple(int(part) for part in _jax.__version__.split(".")[:2]) < (0, 5):
         "'pip install --upgrade jax' brings a newer one"
     )
 
-from .functional import LinearCrossEntropyOutput, linear_cross_entropy
+from .functional import LinearCrossEntropyOutput, linear_cross_entropy, linear_logprob
 
-__all__ = ["LinearCrossEntropyOutput", "linear_cross_entropy"]
+__all__ = ["LinearCrossEntropyOutput", "linear_cross_entropy", "linear_logprob"]

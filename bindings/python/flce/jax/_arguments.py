@@ -28,21 +28,22 @@ _COUNTS = ("int32", "int64", "float32", "float64")
 class Settings(NamedTuple):
     """Of a signature all but what is differentiated and the target, as it was given."""
 
-    class_weight: Any
-    token_weight: Any
-    temperature: Any
-    normalizer: Any
-    reduction: str
-    ignore_index: int | None
-    label_smoothing: float
-    z_loss: float
-    softcap: float | None
-    scale: float
-    shift: int
-    method: str
-    chunk: int | None
-    budget: int | str | None
-    outputs: tuple[str, ...]
+    class_weight: Any = None
+    token_weight: Any = None
+    temperature: Any = 1.0
+    normalizer: Any = None
+    reduction: str = "mean"
+    ignore_index: int | None = -100
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+    softcap: float | None = None
+    scale: float = 1.0
+    shift: int = 0
+    method: str = "auto"
+    chunk: int | None = None
+    budget: int | str | None = None
+    outputs: tuple[str, ...] = ()
+    entropy_grad: bool = False
 
 
 def _invalid(text: str) -> _abi.InvalidArgument:
@@ -166,7 +167,7 @@ def _normalizer(value: Any, reduction: int) -> tuple[Any, float | None, int]:
         raise TypeError(
             f"normalizer has dtype {array.dtype}; int32, int64, float32 and float64 count tokens"
         )
-    return array, None, total
+    return array.reshape(()), None, total
 
 
 def judge(hidden: Any, weight: Any, target: Any, bias: Any, s: Settings) -> tuple[Tensors, Options]:
@@ -205,5 +206,6 @@ def judge(hidden: Any, weight: Any, target: Any, bias: Any, s: Settings) -> tupl
         check_chunk(constant("chunk", s.chunk)),
         _abi.parse_bytes(constant("budget", s.budget)),
         s.outputs,
+        s.entropy_grad,
     )
     return Tensors(*vary_alike(list(tensors))), options

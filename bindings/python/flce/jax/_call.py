@@ -66,6 +66,7 @@ class Options(NamedTuple):
     chunk: int
     budget: int
     outputs: tuple[str, ...]
+    entropy_grad: bool = False  # whether the entropy, one of them, has a gradient too
 
 
 class _Problem(NamedTuple):
@@ -119,6 +120,8 @@ def _args_of(problem: _Problem, device: str) -> _abi.Args:
         setattr(args, name, view)
     if problem.is_split:
         args.pass_, args.grad_output = _abi.PASS_FORWARD_BACKWARD, args.loss
+        if options.entropy_grad:
+            args.grad_entropy = args.entropy
     args.reduction, args.ignore_index = options.reduction, options.ignore_index
     args.label_smoothing, args.z_loss_weight = options.label_smoothing, options.z_loss
     args.softcap, args.scale = options.softcap, options.scale
@@ -254,9 +257,9 @@ def forward(tensors: Tensors, options: Options, grads: tuple[str, ...]) -> dict[
 
 
 def backward(
-    tensors: Tensors, options: Options, grads: tuple[str, ...], saved: Any, upstream: Any
+    tensors: Tensors, options: Options, grads: tuple[str, ...], saved: Any, upstream: dict[str, Any]
 ) -> dict[str, Any]:
-    """The gradients, for an upstream gradient of the loss's shape."""
+    """The gradients, for the upstream gradient of the loss and, if it has one, of the entropy."""
     shapes = {f"grad_{name}": _shape_of(f"grad_{name}", tensors, options) for name in grads}
-    operands = {**_operands(tensors), "grad_output": upstream, "saved": saved}
+    operands = {**_operands(tensors), **upstream, "saved": saved}
     return _call("backward", _problem_of(tensors, options, grads, True), operands, shapes)

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from .. import _abi
 from . import _call
 from ._call import Options, Tensors
+from ._sharding import vary_alike
 
 _TRAINED = ("hidden", "weight", "bias")
 _CONSTANTS = ("class_weight", "token_weight", "temperature")
@@ -101,13 +103,22 @@ def _is_zero(cotangent: Any) -> bool:
     return isinstance(cotangent, SymbolicZero) or cotangent.dtype == jax.dtypes.float0
 
 
-def _refuse_others(cotangents: dict[str, Any]) -> None:
+def _upstream(options: Options, cotangents: dict[str, Any]) -> dict[str, Any]:
+    """What comes from above, by the names of the C ABI; nothing where all of it is zero."""
+    names = {"loss": "grad_output"}
+    if options.entropy_grad:
+        names["entropy"] = "grad_entropy"
     for name, cotangent in cotangents.items():
-        if name != "loss" and not _is_zero(cotangent):
+        if name not in names and not _is_zero(cotangent):
             raise _abi.Unsupported(
                 f"{name} is differentiated, and of the results only loss has a gradient; pass it "
                 "through jax.lax.stop_gradient, or compute it from the logits"
             )
+    if all(_is_zero(cotangents[name]) for name in names):
+        return {}
+    given = [cotangents[name] for name in names]
+    given = [jnp.zeros(c.shape, c.dtype) if _is_zero(c) else c for c in given]
+    return dict(zip(names.values(), vary_alike(given), strict=True))
 
 
 def _scaled(grad: Any, upstream: Any) -> Any:
@@ -115,24 +126,24 @@ def _scaled(grad: Any, upstream: Any) -> Any:
 
 
 def _backward(options: Options, kept: dict[str, Any], cotangents: dict[str, Any]) -> tuple[Tensors]:
-    _refuse_others(cotangents)
-    upstream = cotangents["loss"]
-    if _is_zero(upstream):
+    upstream = _upstream(options, cotangents)
+    if not upstream:
         return (Tensors(None, None, None),)
+    made = {}
     if "saved" in kept:
         grads = tuple(name for name in _TRAINED if name in kept["grads"])
-        made = _once(
+        named = _once(
             lambda *arrays: _call.backward(arrays[0], _later(options), grads, *arrays[1:]),
             kept["tensors"],
             kept["saved"],
             upstream,
         )
-        made = {name: made[f"grad_{name}"] for name in grads}
-    else:
-        made = {name: _scaled(grad, upstream) for name, grad in kept.get("made", {}).items()}
+        made = {name: named[f"grad_{name}"] for name in grads}
+    elif "made" in kept:
+        factor = upstream["grad_output"]
+        made = {name: _scaled(grad, factor) for name, grad in kept["made"].items()}
     if "divided" in kept:
-        loss, normalizer = kept["divided"]
-        made["normalizer"] = _of_normalizer(loss, normalizer, upstream)
+        made["normalizer"] = _of_normalizer(*kept["divided"], upstream["grad_output"])
     return (Tensors(**{name: made.get(name) for name in Tensors._fields}),)
 
 

@@ -159,6 +159,48 @@ def linear_cross_entropy(
     return _output(made, loss, target.shape) if options.outputs else loss
 
 
+def linear_logprob(
+    hidden: jax.Array,
+    weight: jax.Array,
+    target: jax.Array,
+    *,
+    bias: jax.Array | None = None,
+    temperature: float | jax.Array = 1.0,
+    softcap: float | None = None,
+    scale: float = 1.0,
+    ignore_index: int | None = -100,
+    shift: int = 0,
+    method: str = "auto",
+    chunk: int | None = None,
+    budget: int | str | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Log-probability of each target and entropy of its distribution, without the logits.
+
+    Both are (...), float32 (float64 for float64 input), differentiable once, in reverse, in hidden,
+    weight and bias, with any gradient per token, and 0 at ignored tokens. Arguments and errors as
+    for `linear_cross_entropy`; the distribution is `softmax(u)` with its u.
+
+    Returns:
+        (logprob, entropy).
+    """
+    settings = Settings(
+        temperature=temperature,
+        reduction="none",
+        ignore_index=ignore_index,
+        softcap=softcap,
+        scale=scale,
+        shift=shift,
+        method=method,
+        chunk=chunk,
+        budget=budget,
+        outputs=("entropy",),
+        entropy_grad=True,
+    )
+    tensors, options = judge(hidden, weight, target, bias, settings)
+    made = results(options, tensors)
+    return -made["loss"].reshape(target.shape), made["entropy"].reshape(target.shape)
+
+
 def _real_dtype(dtype: Any) -> Any:
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"loss_dtype is {dtype!r}; it must be a floating dtype, or None")
