@@ -28,7 +28,7 @@ from flce.jax import (  # noqa: E402
     LinearCrossEntropyOutput,
     _call,  # noqa: F401
     linear_cross_entropy,
-    linear_logprob,  # noqa: F401
+    linear_logprob,
 )
 from support import EVERYTHING, GRAD_TOLERANCE, LOSS_TOLERANCE, assert_close, problem  # noqa: E402
 
@@ -84,10 +84,17 @@ def _expected(x: Any, w: Any, y: Any, bias: Any, options: dict[str, Any]) -> tup
 
 
 def check_against_oracle(
-    x: Any, w: Any, y: Any, bias: Any = None, *, loosened: float = 1.0, **options: Any
+    x: Any,
+    w: Any,
+    y: Any,
+    bias: Any = None,
+    *,
+    loosened: float = 1.0,
+    others: float | None = None,
+    **options: Any,
 ) -> LinearCrossEntropyOutput:
-    """Loss, every further output, and the gradients for a random upstream, under jax.jit; those may
-    err `loosened` times as much as usual."""
+    """Loss, every further output, and the gradients for a random upstream, under jax.jit. Gradients
+    may err `loosened` times as much as usual, further outputs by `others`."""
     dtype = next(t for t, name in NAMES.items() if name == str(x.dtype))
     expected, leaves = _expected(x, w, y, bias, options)
     upstream = torch.randn(expected.loss.shape, dtype=torch.float64)
@@ -105,7 +112,8 @@ def check_against_oracle(
     for name in ("loss", "lse", "logprob", "entropy", "z_loss"):
         result = getattr(ours, name)
         assert result.dtype == real, name
-        assert_close(tensor(result), getattr(expected, name), LOSS_TOLERANCE[dtype], name)
+        tolerance = LOSS_TOLERANCE[dtype] if name == "loss" or others is None else others
+        assert_close(tensor(result), getattr(expected, name), tolerance, name)
     assert int(ours.num_correct) == expected.num_correct
     assert int(ours.num_valid) == expected.num_valid
     assert float(ours.accuracy) == pytest.approx(
@@ -139,3 +147,36 @@ def _check_grads(
             theirs, floor = torch.nan_to_num(theirs), 0.0
         tolerance = loosened * GRAD_TOLERANCE[dtype]
         assert_close(tensor(ours), theirs, tolerance, f"gradient {i}", floor)
+
+
+def check_logprob(
+    given: tuple[Tensor, ...],
+    *,
+    device: Any = None,
+    values: float | None = None,
+    loosened: float = 2.0,
+    **options: Any,
+) -> None:
+    """linear_logprob of support.problem's tensors: both results, and the gradients of both together
+    and of each alone, whose other upstream is no array."""
+    x, w, y, bias = given
+    leaves = [oracle.leaf(t) for t in (x, w, bias)]
+    want = oracle.linear_cross_entropy(leaves[0], leaves[1], y, bias=leaves[2], **options)
+    arguments, target = [array(t, device) for t in (x, w, bias)], array(y, device)
+    upstream = [torch.randn(y.shape, dtype=torch.float64) for _ in range(2)]
+    sent = [array(u.float(), device) for u in upstream]
+
+    def weighted(x: Any, w: Any, bias: Any, which: tuple[int, ...]) -> Any:
+        made = linear_logprob(x, w, target, bias=bias, **options)
+        return sum((made[i] * sent[i]).sum() for i in which), made
+
+    step = jax.jit(jax.grad(weighted, (0, 1, 2), has_aux=True), static_argnums=3)
+    for which in ((0, 1), (0,), (1,)):
+        got, made = step(*arguments, which)
+        for ours, theirs in zip(made, (want.logprob, want.entropy), strict=True):
+            assert ours.dtype == "float32"
+            assert_close(tensor(ours), theirs, values or LOSS_TOLERANCE[x.dtype], "value")
+        parts = [upstream[i] if i in which else torch.zeros_like(upstream[i]) for i in range(2)]
+        grads = torch.autograd.grad((want.logprob, want.entropy), leaves, parts, retain_graph=True)
+        for ours, theirs in zip(got, grads, strict=True):
+            assert_close(tensor(ours), theirs, loosened * GRAD_TOLERANCE[x.dtype], "gradient")

@@ -10,11 +10,11 @@ import torch
 
 import flce
 import flce.torch as door
-import oracle
 from jax_support import (
     array,
     arrays,
     check_against_oracle,
+    check_logprob,
     enable_x64,
     jax,
     jnp,
@@ -22,7 +22,7 @@ from jax_support import (
     linear_logprob,
     tensor,
 )
-from support import EVERYTHING, GRAD_TOLERANCE, LOSS_TOLERANCE, assert_close, problem
+from support import EVERYTHING, problem
 
 V = 33
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -203,34 +203,7 @@ def test_as_pytorchs_door_bit_by_bit(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
 @pytest.mark.parametrize("options", ({}, {"softcap": 5.0, "temperature": 0.7, "shift": 1}), ids=str)
 def test_linear_logprob(dtype: torch.dtype, options: dict[str, Any]) -> None:
-    x, w, y, bias = problem((3, 13), 24, V, dtype)
-    leaves = [oracle.leaf(t) for t in (x, w, bias)]
-    want = oracle.linear_cross_entropy(*leaves[:2], y, bias=leaves[2], **options)
-    upstream = [torch.randn(3, 13).double() for _ in range(2)]
-    values = [array(t) for t in (x, w, bias)]
-
-    def both(x: Any, w: Any, bias: Any) -> Any:
-        return linear_logprob(x, w, array(y), bias=bias, **options)
-
-    got, pull = jax.vjp(jax.jit(both), *values)
-    for ours, theirs in zip(got, (want.logprob, want.entropy), strict=True):
-        assert ours.dtype == "float32"
-        assert_close(tensor(ours), theirs, LOSS_TOLERANCE[dtype], "value")
-    # Also of one of them alone, whose other upstream is no array.
-    for of_logprob, of_entropy in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)):
-        parts = [of_logprob * upstream[0], of_entropy * upstream[1]]
-        sent = [array(part.float()) for part in parts]
-
-        def weighted(
-            *leaves: Any, sent: Any = sent, factors: Any = (of_logprob, of_entropy)
-        ) -> Any:
-            made = both(*leaves)
-            return sum((m * s).sum() for m, s, f in zip(made, sent, factors, strict=True) if f)
-
-        grads = torch.autograd.grad((want.logprob, want.entropy), leaves, parts, retain_graph=True)
-        for ours, theirs in zip(jax.grad(weighted, (0, 1, 2))(*values), grads, strict=True):
-            assert_close(tensor(ours), theirs, 2 * GRAD_TOLERANCE[dtype], "gradient")
-    del pull
+    check_logprob(problem((3, 13), 24, V, dtype), **options)
 
 
 def test_linear_logprob_makes_no_gradient_unasked() -> None:

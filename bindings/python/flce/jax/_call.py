@@ -177,7 +177,7 @@ def _problem_of(
         if array is not None
     )
     is_f32 = str(tensors.hidden.dtype) == "float32"
-    precision = jax.config.jax_default_matmul_precision
+    precision = getattr(jax.config, "jax_default_matmul_precision", None)
     return _Problem(options, sizes, grads, is_split, is_f32 and precision in _TENSOR_CORES)
 
 

@@ -143,7 +143,8 @@ def _backward(options: Options, kept: dict[str, Any], cotangents: dict[str, Any]
         factor = upstream["grad_output"]
         made = {name: _scaled(grad, factor) for name, grad in kept["made"].items()}
     if "divided" in kept:
-        made["normalizer"] = _of_normalizer(*kept["divided"], upstream["grad_output"])
+        loss, normalizer = kept["divided"]
+        made["normalizer"] = _of_normalizer(loss, normalizer, upstream["grad_output"])
     return (Tensors(**{name: made.get(name) for name in Tensors._fields}),)
 
 

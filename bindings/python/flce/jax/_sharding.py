@@ -31,15 +31,16 @@ def _vary(array: Any, axes: frozenset[str]) -> Any:
     missing = tuple(sorted(axes - varying_axes(array)))
     if not missing:
         return array
-    if hasattr(jax.lax, "pcast"):
-        return jax.lax.pcast(array, missing, to="varying")
-    return jax.lax.pvary(array, missing)
+    lax: Any = jax.lax  # the newer name is the first one
+    if hasattr(lax, "pcast"):
+        return lax.pcast(array, missing, to="varying")
+    return lax.pvary(array, missing)
 
 
 def whole(array: Any) -> Any:
     """An array as each device of explicit axes will have it, as XLA does for others by itself: it
     cannot split the call. The derivative of this step splits the gradient again."""
-    sharding = getattr(_type_of(array), "sharding", None)
+    sharding: Any = getattr(_type_of(array), "sharding", None)
     spec = getattr(sharding, "spec", None) or ()
     if all(axes is None for axes in spec):
         return array
