@@ -19,6 +19,8 @@ import flce
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # JAX, once started, has threads, and warns of them at each fork: its tests come last.
+    items.sort(key=lambda item: "jax" in item.nodeid)
     reason = "" if torch.cuda.is_available() else "torch finds no CUDA device"
     reason = reason or flce.cuda_refusal()
     if reason:
