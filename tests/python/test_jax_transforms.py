@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -192,6 +193,17 @@ def test_the_device_is_chosen_when_a_program_is_lowered(
     assert jax.jit(loss).lower(*leaves).compile().as_text().count("custom-call(") == 1
     batched = jax.vmap(loss, (0, None, None, 0))(leaves[0][None], *leaves[1:3], leaves[3][None])
     assert_alike(batched[0], want[0])
+
+
+def test_a_program_for_a_card_that_the_library_cannot_use_says_why(
+    leaves: tuple[Any, ...], monkeypatch: Any
+) -> None:
+    if not flce.cuda_refusal():
+        pytest.skip("the library can use the card")
+    plan_for = _call._plan_for
+    monkeypatch.setattr(_call, "_plan_for", lambda problem, _: plan_for(problem, "cuda"))
+    with pytest.raises((RuntimeError, ValueError), match=re.escape(flce.cuda_refusal())):
+        loss(*leaves)
 
 
 # Case 108. Two devices, as jax_support has asked for.

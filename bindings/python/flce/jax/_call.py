@@ -140,11 +140,7 @@ def _planned(problem: _Problem, device: str) -> _Planned:
     request = _abi.new_request(lib)
     request.method, request.chunk = problem.options.method, problem.options.chunk
     request.budget_bytes = problem.options.budget
-    if device == "cuda":
-        # Hopper's kernels fetch rows of whole 16 bytes; XLA's arrays have rows without gaps.
-        if args.hidden.dtype == _abi.BF16 and args.hidden.cols % 8:
-            request.route = _abi.ROUTES["portable"]
-        request.allow_tf32 = int(problem.allow_tf32)
+    request.allow_tf32 = int(problem.allow_tf32 and device == "cuda")
     plan = _abi.make_plan(lib, args, request)
     return _Planned(_words(args), _words(plan), plan.workspace_bytes, plan.saved_bytes)
 
@@ -164,7 +160,9 @@ def _plan_for(problem: _Problem, device: str) -> _Planned:
     program is for the card is not known yet."""
     if device == "cuda" and _abi.cuda_refusal():
         planned = _planned(problem, "cpu")
-        return planned._replace(args=_words(_args_of(problem, "cuda")))
+        plan = _abi.PlanStruct.from_buffer_copy(planned.plan)
+        plan.num_threads = 0
+        return planned._replace(args=_words(_args_of(problem, "cuda")), plan=_words(plan))
     return _planned(problem, device)
 
 
